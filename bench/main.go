@@ -1,0 +1,73 @@
+// Command bench measures agent-env beside the reference and the limit (docker run, docker cp, one SQLite commit) in one run, on
+// this machine, and prints a table of ratios. It needs a Docker Engine; what the reference cannot do here is left blank.
+//
+//	go run ./bench [-program bin/agent-env] [-reference PATH] [-only REGEXP] [-big BYTES]
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"text/tabwriter"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		os.Exit(1)
+	}
+}
+
+// row is one line of the table.
+type row struct {
+	work   string
+	ours   measure
+	ref    measure // zero: the reference does not do it here
+	limit  measure // zero: no limit is given
+	what   string  // what the limit is
+	target string
+}
+
+func run(ctx context.Context) error {
+	cache, _ := os.UserCacheDir()
+	program := flag.String("program", "bin/agent-env", "the agent-env to measure")
+	reference := flag.String("reference", filepath.Join(cache, "agent-env-test", "reference", "bin", "agent-env"), "the reference's program")
+	only := flag.String("only", "", "only the work that matches")
+	big := flag.Int64("big", 1<<30, "size of the big file in bytes")
+	flag.Parse()
+	want, err := regexp.Compile(*only)
+	if err != nil {
+		return err
+	}
+	abs, err := filepath.Abs(*program)
+	if err != nil {
+		return err
+	}
+	b, err := newBench(ctx, abs, *reference, *big)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	w := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "WORK\tOURS\tREFERENCE\tTIMES FASTER\tLIMIT\tTIMES THE LIMIT\tTO REACH")
+	for _, c := range b.cases() {
+		if !want.MatchString(c.name) || ctx.Err() != nil {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "… %s\n", c.name)
+		rows, err := c.run(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		for _, r := range rows {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.work, r.ours, r.ref, ratio(r.ref, r.ours), r.limit.named(r.what), ratio(r.ours, r.limit), r.target)
+		}
+	}
+	return w.Flush()
+}

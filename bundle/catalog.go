@@ -1,0 +1,213 @@
+package bundle
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"agentenv/fault"
+	"agentenv/store"
+)
+
+// Catalog is the bundles that ship in the program. It is immutable and safe for concurrent use.
+type Catalog struct {
+	dist, version string
+	fsys          fs.FS
+	names         []string
+}
+
+// NewCatalog returns the bundles in fsys, one a top-level folder, under the id root @local/<dist>/<name>.
+func NewCatalog(dist, version string, fsys fs.FS) (*Catalog, error) {
+	entries, err := fs.ReadDir(fsys, ".")
+	if err != nil {
+		return nil, err
+	}
+	c := &Catalog{dist: dist, version: version, fsys: fsys}
+	for _, e := range entries {
+		if e.IsDir() {
+			c.names = append(c.names, e.Name())
+		}
+	}
+	return c, nil
+}
+
+// Names returns the names of the shipped bundles, sorted.
+func (c *Catalog) Names() []string { return c.names }
+
+// Open finds and parses a bundle: a folder (also whatever begins with ".", "/" or "~"), else the name of a shipped one, bare or as
+// <distribution>/<name>. A shipped one is laid out in a temporary folder that release removes; release is never nil and may be called
+// twice. An unknown name is NotFound and suggests close ones.
+func (c *Catalog) Open(text, home string) (b *Bundle, release func(), err error) {
+	release = func() {}
+	info, statErr := os.Stat(text)
+	isPath := text == "" || strings.ContainsRune("./~", rune(text[0]))
+	if isPath || statErr == nil && info.IsDir() {
+		b, err = Parse(text, home)
+		if name := c.named(text); err != nil && name != "" {
+			err = fault.At(err, "the folder %s, not the shipped bundle, which is %s/%s", shown(text), c.dist, name)
+		}
+		return b, release, err
+	}
+	name := c.named(strings.TrimPrefix(text, c.dist+"/"))
+	if name == "" {
+		why := shown(text) + " is neither a folder nor an installed bundle"
+		if near := closest(text, c.names); len(near) > 0 {
+			why += "; did you mean " + quoteAll(near) + "?"
+		}
+		return nil, release, fault.New(fault.NotFound, "%s (agent-env run lists the installed bundles)", why)
+	}
+	dir, err := c.layOut(name)
+	if err != nil {
+		return nil, release, err
+	}
+	release = func() { os.RemoveAll(dir) }
+	b, err = parseAt(dir, store.LocalPrefix+c.dist+"/"+name, name)
+	if err != nil {
+		release()
+		return nil, func() {}, err
+	}
+	return b, release, nil
+}
+
+func (c *Catalog) named(text string) string {
+	for _, n := range c.names {
+		if n == text {
+			return n
+		}
+	}
+	return ""
+}
+
+// layOut copies a shipped bundle into a new temporary folder and returns its canonical path.
+func (c *Catalog) layOut(name string) (string, error) {
+	tmp, err := os.MkdirTemp("", "agentenv-bundle-*")
+	if err != nil {
+		return "", fault.Wrap(fault.Unavailable, err, "lay out the bundle %s", name)
+	}
+	dir, err := filepath.EvalSymlinks(tmp)
+	if err == nil {
+		err = copyTree(c.fsys, name, dir)
+	}
+	if err != nil {
+		os.RemoveAll(tmp)
+		return "", fault.Wrap(fault.Unavailable, err, "lay out the bundle %s", name)
+	}
+	return dir, nil
+}
+
+// copyTree writes the folder name of fsys to dir, files with mode 0644 whatever the umask.
+func copyTree(fsys fs.FS, name, dir string) error {
+	return fs.WalkDir(fsys, name, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(dir, filepath.FromSlash(strings.TrimPrefix(strings.TrimPrefix(p, name), "/")))
+		if d.IsDir() {
+			return os.MkdirAll(target, 0o755)
+		}
+		body, err := fs.ReadFile(fsys, p)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(target, body, 0o644); err != nil {
+			return err
+		}
+		return os.Chmod(target, 0o644)
+	})
+}
+
+// Table returns the list of shipped bundles for people.
+func (c *Catalog) Table() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NAME\tPACKAGE\tCONTENTS\tDESCRIPTION")
+	for _, name := range c.names {
+		contents, about := c.row(name)
+		fmt.Fprintf(w, "%s\t%s %s\t%s\t%s\n", name, c.dist, c.version, contents, about)
+	}
+	w.Flush()
+	b.WriteString("\nRun one with agent-env run NAME. Make one of your own with agent-env bundle new FOLDER.\n")
+	return b.String()
+}
+
+func (c *Catalog) row(name string) (contents, about string) {
+	b, release, err := c.Open(c.dist+"/"+name, "")
+	if err != nil {
+		return "invalid", oneLine(err.Error())
+	}
+	defer release()
+	var parts []string
+	if n := len(b.Of(StoreTask)); n > 0 {
+		parts = append(parts, count(n, "task"))
+	}
+	if n := len(b.Of(StoreEval)); n > 0 {
+		parts = append(parts, count(n, "eval"))
+	}
+	return strings.Join(parts, ", "), b.Description
+}
+
+// New makes a bundle folder from a shipped one, with a README of its own, and returns the files made, relative to it. dir must not
+// exist or be an empty folder (Exists otherwise), its parent must, and its path must give ids (Invalid). Nothing is left when it fails.
+func (c *Catalog) New(dir, template, home string) ([]string, error) {
+	if c.named(template) == "" {
+		return nil, fault.New(fault.NotFound, "there is no bundle %s to begin from", shown(template))
+	}
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fault.Wrap(fault.Invalid, err, "%s", printable(dir))
+	}
+	switch entries, err := os.ReadDir(abs); {
+	case err == nil && len(entries) > 0:
+		return nil, fault.New(fault.Exists, "%s: the folder is not empty; name a new one", printable(dir))
+	case err != nil && !os.IsNotExist(err):
+		return nil, fault.New(fault.Invalid, "%s: %s", printable(dir), cause(err))
+	}
+	parent := filepath.Dir(abs)
+	if info, err := os.Stat(parent); err != nil || !info.IsDir() {
+		return nil, fault.New(fault.NotFound, "%s: the folder %s is not there; make it first", printable(dir), printable(parent))
+	}
+	stage, err := os.MkdirTemp(parent, "."+filepath.Base(abs)+".new-*")
+	if err != nil {
+		return nil, fault.New(fault.KindOf(err), "%s: %s", printable(dir), cause(err))
+	}
+	defer os.RemoveAll(stage)
+	if err := os.Chmod(stage, 0o755); err != nil {
+		return nil, err
+	}
+	if err := copyTree(c.fsys, template, stage); err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err, "%s", printable(dir))
+	}
+	readme := fmt.Sprintf(newReadme, printable(filepath.Base(abs)))
+	if err := os.WriteFile(filepath.Join(stage, "README.md"), []byte(readme), 0o644); err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err, "%s", printable(dir))
+	}
+	if _, _, err := IDRoot(parent, home); err != nil {
+		return nil, err
+	}
+	if err := store.CheckAuthoredID(store.LocalPrefix + filepath.Base(abs)); err != nil {
+		return nil, fault.New(fault.Invalid, "%s: the name cannot be part of an id: %s", printable(dir), short(err))
+	}
+	if err := os.Rename(stage, abs); err != nil {
+		return nil, fault.New(fault.KindOf(err), "%s: %s", printable(dir), cause(err))
+	}
+	var files []string
+	err = fs.WalkDir(os.DirFS(abs), ".", func(p string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			files = append(files, path.Clean(p))
+		}
+		return err
+	})
+	return files, err
+}
+
+const newReadme = `# %s
+
+A bundle of agent-env. Check it with ` + "`agent-env bundle check .`" + ` and run it with ` + "`agent-env run .`" + `, here in this folder.
+
+- ` + "`tasks/`" + ` holds one JSON file a task: the list of its steps. ` + "`agent-env steps list`" + ` shows every step.
+- ` + "`artifacts/`" + ` holds one folder for each set of files (or image, where it has a Dockerfile) that steps name.
+`

@@ -1,0 +1,102 @@
+package bundle
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/cases"
+	"golang.org/x/text/unicode/norm"
+)
+
+// fold makes two names equal that differ only in case or Unicode form.
+func fold(s string) string { return norm.NFC.String(cases.Fold().String(norm.NFC.String(s))) }
+
+// printable writes a name for a one-line message: what is invisible, breaks lines or is no UTF-8 is escaped.
+func printable(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co) || r == 0xFFFE || r == 0xFFFF:
+			if r > 0xFFFF {
+				fmt.Fprintf(&b, `\U%08x`, r)
+			} else {
+				fmt.Fprintf(&b, `\u%04x`, r)
+			}
+		default:
+			b.WriteString(s[i : i+n])
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// maxShown is how many characters of a value that somebody wrote are shown in a message.
+const maxShown = 80
+
+// shown quotes a value that somebody wrote, cut to a length that fits a line.
+func shown(s string) string {
+	if utf8.RuneCountInString(s) > maxShown {
+		s = string([]rune(s)[:maxShown]) + "…"
+	}
+	return "'" + printable(s) + "'"
+}
+
+// quoteAll lists values for a message.
+func quoteAll(values []string) string {
+	out := make([]string, len(values))
+	for i, v := range values {
+		out[i] = shown(v)
+	}
+	return strings.Join(out, ", ")
+}
+
+// leaving reports whether a name is left behind by file managers and interpreters and never counts.
+func leaving(name string) bool {
+	switch name {
+	case ".DS_Store", "Thumbs.db", "desktop.ini", "__pycache__":
+		return true
+	}
+	return false
+}
+
+// closest returns up to three of the known names that are near name.
+func closest(name string, known []string) []string {
+	var out []string
+	for most := 1; most <= 2 && len(out) == 0; most++ {
+		for _, k := range known {
+			if distance(fold(name), fold(k), most) <= most && len(out) < 3 {
+				out = append(out, k)
+			}
+		}
+	}
+	return out
+}
+
+// distance is the number of edits between two words, given up above most.
+func distance(a, b string, most int) int {
+	x, y := []rune(a), []rune(b)
+	if len(x)-len(y) > most || len(y)-len(x) > most {
+		return most + 1
+	}
+	row := make([]int, len(y)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i, r := range x {
+		last := row[0]
+		row[0] = i + 1
+		for j, q := range y {
+			cost := 1
+			if r == q {
+				cost = 0
+			}
+			last, row[j+1] = row[j+1], min(last+cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(y)]
+}

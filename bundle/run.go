@@ -1,0 +1,305 @@
+package bundle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"agentenv/artifact"
+	"agentenv/store"
+	"agentenv/store/doc"
+	"agentenv/task"
+)
+
+// DefaultParallel is how many tasks run at once when nobody says.
+const DefaultParallel = 4
+
+// Teardown ends what runs deployed; the program fills it from its manager of sandboxes. Safe for concurrent use.
+type Teardown interface {
+	// Teardown ends everything that a run deployed, by its recorded context (nil when it has none) and what is known of it elsewhere.
+	// It never fails: what is still up is in the report. It returns early, with the rest left, when ctx ends.
+	Teardown(ctx context.Context, instance string, context *doc.Object) TornDown
+	// Describe returns what a run deployed that is still up, with where it can be reached, without ending it.
+	Describe(ctx context.Context, instance string, context *doc.Object) []Kept
+}
+
+// TornDown is what became of one run's sandboxes.
+type TornDown struct {
+	Ended []Sandbox
+	Left  []Sandbox // still up
+}
+
+// Sandbox is one sandbox in a report.
+type Sandbox struct {
+	ID       string `json:"id"`
+	Provider string `json:"provider"`
+	Folder   string `json:"folder,omitempty"` // its folder on this machine, if any
+	Why      string `json:"why,omitempty"`    // why it is still up
+}
+
+// Kept is one sandbox that stays up, and the record that it stands behind.
+type Kept struct {
+	Sandbox
+	Record    string      // "sandbox box"
+	Endpoints [][2]string // name and address: {"folder", "/…"}, {"port 80", "http://…"}
+}
+
+// RunOptions say how a plan's tasks run.
+type RunOptions struct {
+	Runs       task.Runs
+	Teardown   Teardown
+	Parallel   int // tasks at once, 0 = DefaultParallel
+	Keep       bool
+	Model      string
+	UserModel  string
+	JudgeModel string
+	Progress   Progress
+	// Signals stops the runs: the first one cancels what runs and tears down, a second one stops the teardown too. nil = none.
+	Signals <-chan os.Signal
+}
+
+// session runs the tasks of one plan.
+type session struct {
+	p     *Plan
+	o     RunOptions
+	group string
+
+	stop     context.CancelCauseFunc // of the runs
+	halt     context.CancelFunc      // of the teardown
+	teardown context.Context
+
+	mu     sync.Mutex
+	signal os.Signal
+	active int
+	kept   []*Run
+}
+
+// Run runs the plan's tasks, each once, at most Parallel at a time, tears down what each deployed as it ends, and sums up. A run that
+// fails does not stop the others. Materialize must have been called. ctx ending cancels the runs as a signal does. It returns when
+// everything has ended.
+func (p *Plan) Run(ctx context.Context, o RunOptions) *Summary {
+	if o.Parallel <= 0 {
+		o.Parallel = DefaultParallel
+	}
+	if o.Progress == nil {
+		o.Progress = silent{}
+	}
+	r := &session{p: p, o: o, group: newGroup()}
+	sum := &Summary{RunGroup: r.group}
+	run, stop := context.WithCancelCause(ctx)
+	r.stop = stop
+	defer stop(nil)
+	down, halt := context.WithCancel(context.WithoutCancel(ctx))
+	r.teardown, r.halt = down, halt
+	defer halt()
+	ended := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() { r.watch(ended) })
+
+	runs := make([]*Run, len(p.tasks))
+	turn := make(chan struct{}, o.Parallel)
+	var all sync.WaitGroup
+	for i, en := range p.tasks {
+		runs[i] = &Run{Path: en.e.Path, TaskID: en.e.ID, Version: en.version, Outcome: Cancelled}
+		all.Go(func() {
+			select {
+			case turn <- struct{}{}:
+				defer func() { <-turn }()
+			case <-run.Done():
+				return
+			}
+			if run.Err() == nil {
+				r.one(run, en, runs[i])
+			}
+		})
+	}
+	all.Wait()
+	close(ended)
+	watch.Wait()
+	sum.Runs = runs
+	sum.Signal = r.signal
+	for _, en := range p.evals {
+		sum.Evals = append(sum.Evals, evalOf(en, p.members[en], runs, p.tasks))
+	}
+	for _, e := range p.unnamed {
+		sum.Unnamed = append(sum.Unnamed, Unnamed{Path: e.Path, Name: e.Name})
+	}
+	for _, run := range runs {
+		sum.add(run)
+	}
+	if len(r.kept) > 0 {
+		sum.keep = func(say func(string)) { r.hold(sum, say) }
+	}
+	return sum
+}
+
+// watch turns signals into cancellation until the runs have ended.
+func (r *session) watch(ended <-chan struct{}) {
+	for {
+		select {
+		case <-ended:
+			return
+		case sig := <-r.o.Signals:
+			r.mu.Lock()
+			first := r.signal == nil
+			if first {
+				r.signal = sig
+			}
+			n := r.active
+			r.mu.Unlock()
+			if !first {
+				r.halt()
+				continue
+			}
+			r.o.Progress.Note(fmt.Sprintf("Cancelling: tearing down %s (Ctrl-C again to stop now)", count(n, "run")))
+			r.stop(errors.New("cancelled by " + SignalName(sig)))
+		}
+	}
+}
+
+// one runs one task to its end and tears it down.
+func (r *session) one(ctx context.Context, en *entry, out *Run) {
+	r.mu.Lock()
+	r.active++
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		r.active--
+		r.mu.Unlock()
+	}()
+	start := time.Now()
+	res, err := r.o.Runs.Run(store.WithRunScope(ctx, en.e.ID), en.r.task, task.Options{
+		Metadata: r.metadata(en), AgentModel: r.o.Model, Observer: observer{en.e.Path, r.o.Progress}, Log: r.p.p.Log})
+	out.Started = true
+	out.take(res, err, time.Since(start), ctx.Err() != nil)
+	var context *doc.Object
+	if res != nil {
+		context = res.Context
+	}
+	r.mu.Lock()
+	keep := r.o.Keep && r.signal == nil && ctx.Err() == nil
+	r.mu.Unlock()
+	if keep && out.Instance != "" {
+		if out.keptUp = r.o.Teardown.Describe(r.teardown, out.Instance, context); len(out.keptUp) > 0 {
+			out.context = context
+			r.mu.Lock()
+			r.kept = append(r.kept, out)
+			r.mu.Unlock()
+			r.o.Progress.RunEnded(out)
+			return
+		}
+	}
+	if out.Instance != "" {
+		out.TornDown = r.o.Teardown.Teardown(r.teardown, out.Instance, context)
+	}
+	r.o.Progress.RunEnded(out)
+}
+
+// metadata is the initial context.metadata of a run.
+func (r *session) metadata(en *entry) *doc.Object {
+	m := doc.Of("run_group_id", r.group, "task_id", en.e.ID)
+	over := &doc.Object{}
+	if s := r.p.sel.Sandbox; s != "" {
+		over.Set("env_sandbox", s).Set("agent_sandbox", s).Set("sandbox", s)
+	}
+	if r.o.UserModel != "" {
+		over.Set("user_model", r.o.UserModel)
+	}
+	if r.o.JudgeModel != "" {
+		over.Set("judge_model", r.o.JudgeModel)
+	}
+	if over.Len() > 0 {
+		m.Set("user_overrides", over)
+	}
+	return m
+}
+
+// hold shows what stays up and waits for a signal, then tears it down; a second signal stops that.
+func (r *session) hold(sum *Summary, say func(string)) {
+	n := 0
+	say("")
+	say("Kept up:")
+	for _, run := range sum.Runs {
+		if len(run.keptUp) == 0 {
+			continue
+		}
+		say("  " + run.Path)
+		for _, k := range run.keptUp {
+			n++
+			line := "    " + k.ID + "  " + k.Provider
+			if k.Record != "" {
+				line += "  " + k.Record
+			}
+			say(line)
+			for _, e := range k.Endpoints {
+				say("      " + e[0] + "  " + e[1])
+			}
+		}
+	}
+	say("")
+	say(fmt.Sprintf("Holding %s up; Ctrl-C tears them down.", count(n, "sandbox")))
+	if sum.Signal == nil && r.o.Signals != nil {
+		<-r.o.Signals
+	}
+	r.o.Progress.Note(fmt.Sprintf("Tearing down %s (Ctrl-C again to stop now)", count(n, "sandbox")))
+	down, halt := context.WithCancel(context.WithoutCancel(r.teardown))
+	defer halt()
+	done := make(chan struct{})
+	var all, watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-done:
+		case <-r.o.Signals:
+			halt()
+		}
+	})
+	for _, run := range r.kept {
+		all.Go(func() { run.TornDown = r.o.Teardown.Teardown(down, run.Instance, run.context) })
+	}
+	all.Wait()
+	close(done)
+	watch.Wait()
+	for _, run := range r.kept {
+		sum.Ended = append(sum.Ended, run.TornDown.Ended...)
+		sum.Left = append(sum.Left, run.TornDown.Left...)
+	}
+}
+
+// observer hands a run's events on under the task's path.
+type observer struct {
+	path string
+	p    Progress
+}
+
+func (o observer) StepStarted(e task.Event)  { o.p.StepStarted(o.path, e) }
+func (o observer) StepProgress(e task.Event) { o.p.StepProgress(o.path, e) }
+func (o observer) StepEnded(e task.Event)    { o.p.StepEnded(o.path, e) }
+
+// SignalName returns a signal's name as records and lines have it: SIGINT, SIGTERM, SIGHUP.
+func SignalName(sig os.Signal) string {
+	switch sig.String() {
+	case "interrupt":
+		return "SIGINT"
+	case "terminated":
+		return "SIGTERM"
+	case "hangup":
+		return "SIGHUP"
+	}
+	return strings.ToUpper(sig.String())
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	if strings.HasSuffix(what, "x") {
+		return fmt.Sprintf("%d %ses", n, what)
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func newGroup() string { return artifact.RandomHex(16) }

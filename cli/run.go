@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"agentenv/bundle"
+)
+
+type runFlags struct {
+	sel                  bundle.Selection
+	model, user, judge   string
+	keep, dryRun, asJSON bool
+	parallel             int
+}
+
+func (a *App) runCommand() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run [BUNDLE]",
+		Short: "Run the tasks of a bundle: a folder, or the name of a shipped one",
+		Long: "Writes what changed of the bundle to the local stores, runs its tasks, tears down what they deployed and sums up. " +
+			"Without BUNDLE it lists the bundles that ship with the program. Exits 1 when a task failed (a score below 1 is no failure).",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				if cmd.Flags().NFlag() > 0 {
+					return usagef(cmd, "options need a BUNDLE: a folder, or a name that `agent-env run` lists")
+				}
+				return a.with(cmd, func(_ context.Context, s *Services) error {
+					_, err := io.WriteString(a.Stdout, s.Catalog.Table())
+					return err
+				})
+			}
+			if f.parallel < 1 {
+				return usagef(cmd, "-j must be at least 1")
+			}
+			return a.run(cmd, args[0], f)
+		},
+		ValidArgsFunction: a.completeBundles,
+	}
+	fl := cmd.Flags()
+	fl.StringArrayVar(&f.sel.Tasks, "task", nil, "run this task (repeatable)")
+	fl.StringArrayVar(&f.sel.Evals, "eval", nil, "run the tasks of this eval (repeatable)")
+	fl.StringVar(&f.model, "model", "", "model of the agents that are prompted")
+	fl.StringVar(&f.user, "user-model", "", "model of the user simulator")
+	fl.StringVar(&f.judge, "judge-model", "", "model of the judges")
+	fl.StringVar(&f.sel.Agent, "agent", "", "put this agent in place of the solver")
+	fl.StringVar(&f.sel.Sandbox, "sandbox", "", "provider of every sandbox, or several separated by commas")
+	fl.BoolVar(&f.keep, "keep", false, "leave what finished tasks deployed up until a signal comes")
+	fl.BoolVar(&f.dryRun, "dry-run", false, "check everything and say what would be written and run")
+	fl.IntVarP(&f.parallel, "jobs", "j", defaultJobs(), "tasks at a time")
+	fl.BoolVar(&f.asJSON, "json", false, "print the summary as one JSON document on standard output, progress on standard error")
+	return cmd
+}
+
+// defaultJobs is four tasks a core: tasks mostly wait.
+func defaultJobs() int { return max(4, 4*runtime.NumCPU()) }
+
+func (a *App) run(cmd *cobra.Command, text string, f runFlags) error {
+	sig, stop := watchSignals()
+	defer stop()
+	out := a.Stdout
+	if f.asJSON {
+		out = a.Stderr
+	}
+	show := a.newDisplay(out)
+	defer show.close()
+	logs := newRunLogs(a, show)
+	defer logs.close()
+	s, err := a.Open(cmd.Context(), logs.logger())
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	logs.dir = s.LogDir
+	b, release, err := s.Catalog.Open(text, a.Env("HOME"))
+	if err != nil {
+		return err
+	}
+	defer release()
+
+	var plan *bundle.Plan
+	err = sig.during(cmd.Context(), func(ctx context.Context) (err error) {
+		if plan, err = s.Bundles.Plan(ctx, b, f.sel); err != nil {
+			return err
+		}
+		if f.dryRun {
+			text, err := plan.DryRun(ctx)
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(out, text)
+			return err
+		}
+		return plan.Materialize(ctx, show.lines.Say, show.Note)
+	})
+	switch code := sig.code(); {
+	case code != 0:
+		fmt.Fprintln(a.Stderr, "Cancelled before any task started.")
+		return exit(code)
+	case err != nil || f.dryRun:
+		return err
+	}
+	sum := plan.Run(cmd.Context(), bundle.RunOptions{Runs: s.Engine, Teardown: s.Teardown, Parallel: f.parallel, Keep: f.keep,
+		Model: f.model, UserModel: f.user, JudgeModel: f.judge, Progress: show, Signals: sig.ch})
+	show.close()
+	say := func(line string) { fmt.Fprintln(out, line) }
+	io.WriteString(out, sum.Text())
+	sum.Hold(say)
+	io.WriteString(out, sum.TeardownText())
+	for _, r := range sum.Runs {
+		if file := logs.of(r.Instance); file != "" && r.Outcome == bundle.Failed {
+			fmt.Fprintf(a.Stderr, "log of %s: %s\n", r.Path, file)
+		}
+	}
+	if f.asJSON {
+		if err := a.printJSON(sum.Document()); err != nil {
+			return err
+		}
+	}
+	if code := sum.ExitCode(); code != 0 {
+		return exit(code)
+	}
+	return nil
+}
+
+func (a *App) completeBundles(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	if len(args) == 0 {
+		_ = a.with(cmd, func(_ context.Context, s *Services) error { names = s.Catalog.Names(); return nil })
+	}
+	return names, cobra.ShellCompDirectiveFilterDirs
+}

@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"agentenv/fault"
+	"agentenv/store/doc"
+	"agentenv/task"
+)
+
+func (a *App) taskCommand() *cobra.Command {
+	return newGroup("task", "Stored tasks and the records of their runs", a.taskCreate(), a.taskGet(), a.taskValidate(), a.taskGetInstance())
+}
+
+func (a *App) taskCreate() *cobra.Command {
+	var id string
+	var skip bool
+	cmd := &cobra.Command{Use: "create FILE", Short: "Store a task from a JSON file of steps", Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+		return a.with(cmd, func(ctx context.Context, s *Services) error { return a.createTask(ctx, s, id, args[0], skip) })
+	}}
+	cmd.Flags().StringVar(&id, "id", "", "id of the task (required)")
+	cmd.Flags().BoolVar(&skip, "skip-validation", false, "store it although preflight found problems")
+	_ = cmd.MarkFlagRequired("id")
+	return cmd
+}
+
+func (a *App) createTask(ctx context.Context, s *Services, id, file string, skip bool) error {
+	text, err := readLimited(file, task.MaxTaskBytes)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Stdout, "Reading steps from %s\n", file)
+	t, err := s.Registry.ParseText(id, text, task.ParseOptions{Where: file, Strict: true})
+	if err != nil {
+		return err
+	}
+	if problems := task.Preflight(ctx, t); len(problems) > 0 {
+		fmt.Fprintf(a.Stderr, "Preflight found %s:\n", plural(len(problems), "problem", "problem(s)"))
+		for _, p := range problems {
+			fmt.Fprintf(a.Stderr, "  %s\n", p)
+		}
+		if !skip {
+			return fault.New(fault.Invalid, "nothing was stored; mend the problems, or say --skip-validation")
+		}
+	}
+	stored, err := s.Tasks.Create(ctx, t)
+	if err != nil {
+		return err
+	}
+	for i, step := range stored.Steps {
+		fmt.Fprintf(a.Stdout, "  Step %d/%d: %s id=%s version=%d\n", i+1, len(stored.Steps), step.Type, step.ID, step.Version)
+	}
+	fmt.Fprintf(a.Stdout, "Creating task %s\nCreated task: id=%s version=%d steps=%d\n", stored.ID, stored.ID, stored.Version, len(stored.Steps))
+	return nil
+}
+
+// readLimited reads a regular file of at most limit bytes.
+func readLimited(file string, limit int64) ([]byte, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, fault.Wrap(fault.KindOf(err), reason(err), "%s cannot be read", file)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fault.New(fault.Invalid, "%s is no regular file", file)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fault.Wrap(fault.KindOf(err), reason(err), "%s cannot be read", file)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(text)) > limit {
+		err = fault.New(fault.Invalid, "%s is larger than %d MiB", file, limit>>20)
+	}
+	return text, err
+}
+
+// taskFlags are the flags that name a stored task.
+func taskFlags(cmd *cobra.Command, id *string, version *int64) *cobra.Command {
+	cmd.Flags().StringVar(id, "id", "", "id of the task (required)")
+	cmd.Flags().Int64Var(version, "version", 0, "version (the latest when not given)")
+	_ = cmd.MarkFlagRequired("id")
+	return cmd
+}
+
+func (a *App) taskGet() *cobra.Command {
+	var id string
+	var version int64
+	return taskFlags(a.command("get", "Print a task's steps as JSON", func(ctx context.Context, s *Services) error {
+		t, err := s.Tasks.Get(ctx, id, version)
+		if err != nil {
+			return err
+		}
+		return a.printJSON(t.StepDocuments())
+	}), &id, &version)
+}
+
+func (a *App) taskValidate() *cobra.Command {
+	var id string
+	var version int64
+	return taskFlags(a.command("validate", "Check a stored task without running it", func(ctx context.Context, s *Services) error {
+		t, err := s.Tasks.Get(ctx, id, version)
+		if err != nil {
+			return err
+		}
+		problems := task.Preflight(ctx, t)
+		for _, p := range problems {
+			fmt.Fprintf(a.Stderr, "  %s\n", p)
+		}
+		if len(problems) > 0 {
+			return fault.New(fault.Invalid, "task %s version=%d has %s", t.ID, t.Version, plural(len(problems), "problem", "problems"))
+		}
+		checked := 0
+		for _, step := range t.Steps {
+			if step.Kind.Check != nil || step.Kind.Preflight != nil {
+				checked++
+			}
+		}
+		fmt.Fprintf(a.Stdout, "Task %s version=%d: %d of %d steps have preflight checks, none found a problem.\n", t.ID, t.Version, checked, len(t.Steps))
+		return nil
+	}), &id, &version)
+}
+
+func (a *App) taskGetInstance() *cobra.Command {
+	var id string
+	var asJSON bool
+	cmd := a.command("get-instance", "Print the record of a run", func(ctx context.Context, s *Services) error {
+		in, err := s.Instances.Get(ctx, id)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return a.printJSON(in.Document)
+		}
+		return a.printInstance(in)
+	})
+	cmd.Flags().StringVar(&id, "id", "", "id of the run's instance (required)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the stored document")
+	_ = cmd.MarkFlagRequired("id")
+	return cmd
+}
+
+func (a *App) printInstance(in *task.Instance) error {
+	line := func(label, value string) {
+		if value != "" {
+			fmt.Fprintf(a.Stdout, "%s %s\n", label, value)
+		}
+	}
+	line("Instance ID:", in.ID)
+	line("Task ID:", in.TaskID)
+	line("Task Version:", fmt.Sprint(in.TaskVersion))
+	line("Status:", in.Status)
+	line("Outcome:", string(in.Class))
+	line("Progress:", fmt.Sprintf("%d/%d", in.CurrentStep, in.TotalSteps))
+	line("Created At (UTC):", strings.TrimSuffix(in.CreatedAt, " UTC"))
+	line("Completed At (UTC):", strings.TrimSuffix(in.CompletedAt, " UTC"))
+	line("Error:", in.Error)
+	if in.Context == nil {
+		return nil
+	}
+	text, err := doc.MarshalIndent(in.Context)
+	if err != nil {
+		return err
+	}
+	line("Context:", string(text))
+	return nil
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"agentenv/bundle"
+	"agentenv/sandbox"
+	"agentenv/store/doc"
+	"agentenv/task"
+)
+
+// teardown ends what runs deployed: what their context records, and what the ledger knows beyond it (a sandbox whose step was
+// cancelled or failed before its record was committed).
+type teardown struct {
+	sandboxes *sandbox.Manager
+}
+
+// target is one sandbox to end.
+type target struct {
+	rec  sandbox.Record
+	slot string
+	dir  string
+}
+
+func (t teardown) targets(ctx context.Context, instance string, recorded *doc.Object) []target {
+	gone := task.TornDown(recorded)
+	var out []target
+	seen := map[string]bool{}
+	add := func(x target) {
+		if x.rec.ID != "" && !seen[x.rec.ID] && !gone[x.rec.ID] {
+			seen[x.rec.ID] = true
+			out = append(out, x)
+		}
+	}
+	rows, _ := t.sandboxes.Of(ctx, instance)
+	dirs := map[string]string{}
+	for _, r := range rows {
+		dirs[r.ID] = r.WorkDir
+	}
+	for _, r := range task.Recorded(recorded) {
+		typ := r.Type
+		if slices.Contains(t.sandboxes.Known(), r.Key) {
+			typ = r.Key
+		}
+		add(target{rec: sandbox.Record{Name: r.Name, ID: r.ID, Type: typ, Mode: sandbox.VM}, slot: r.Slot, dir: dirs[r.ID]})
+	}
+	for _, r := range rows {
+		add(target{rec: sandbox.Record{Name: r.Name, ID: r.ID, Type: r.Type, Mode: r.Mode}, slot: "sandbox", dir: r.WorkDir})
+	}
+	return out
+}
+
+// Teardown implements bundle.Teardown.
+func (t teardown) Teardown(ctx context.Context, instance string, recorded *doc.Object) bundle.TornDown {
+	// Which sandboxes there are is asked also when the teardown was stopped: what is left must be named.
+	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	targets := t.targets(look, instance, recorded)
+	errs := make([]error, len(targets))
+	var all sync.WaitGroup
+	for i, x := range targets {
+		all.Go(func() {
+			if errs[i] = ctx.Err(); errs[i] == nil {
+				errs[i] = t.sandboxes.Terminate(ctx, x.rec)
+			}
+		})
+	}
+	all.Wait()
+	var out bundle.TornDown
+	for i, x := range targets {
+		s := bundle.Sandbox{ID: x.rec.ID, Provider: x.rec.Type, Folder: x.dir}
+		if errs[i] == nil {
+			out.Ended = append(out.Ended, s)
+			continue
+		}
+		if s.Why = errs[i].Error(); ctx.Err() != nil {
+			s.Why = "the teardown was stopped"
+		}
+		out.Left = append(out.Left, s)
+	}
+	return out
+}
+
+// Describe implements bundle.Teardown.
+func (t teardown) Describe(ctx context.Context, instance string, recorded *doc.Object) []bundle.Kept {
+	urls := map[string]map[string]string{}
+	for _, s := range task.Sandboxes(recorded) {
+		urls[s.ID] = s.TunnelURLs
+	}
+	var out []bundle.Kept
+	for _, x := range t.targets(ctx, instance, recorded) {
+		k := bundle.Kept{Sandbox: bundle.Sandbox{ID: x.rec.ID, Provider: x.rec.Type, Folder: x.dir}, Record: x.slot + " " + x.rec.Name}
+		if x.dir != "" {
+			k.Endpoints = append(k.Endpoints, [2]string{"folder", x.dir})
+		}
+		var ports []string
+		for p := range urls[x.rec.ID] {
+			ports = append(ports, p)
+		}
+		slices.Sort(ports)
+		for _, p := range ports {
+			k.Endpoints = append(k.Endpoints, [2]string{"port " + p, urls[x.rec.ID][p]})
+		}
+		out = append(out, k)
+	}
+	return out
+}

@@ -1,0 +1,31 @@
+//go:build !linux
+
+package proc
+
+import (
+	"bytes"
+	"os/exec"
+	"strconv"
+)
+
+// All returns every process of this machine.
+func All() []Process {
+	text, err := exec.Command("ps", "-A", "-o", "pid=", "-o", "ppid=", "-o", "stat=").Output()
+	if err != nil {
+		return nil
+	}
+	var out []Process
+	for line := range bytes.SplitSeq(text, []byte{'\n'}) {
+		f := bytes.Fields(line)
+		if len(f) < 3 || f[2][0] == 'Z' {
+			continue
+		}
+		pid, _ := strconv.Atoi(string(f[0]))
+		ppid, _ := strconv.Atoi(string(f[1]))
+		out = append(out, Process{PID: pid, PPID: ppid})
+	}
+	return out
+}
+
+// Marked returns nil: this system does not show the environment of other processes.
+func Marked([]Process, string) []Process { return nil }

@@ -1,0 +1,245 @@
+package sandbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver behind database/sql
+
+	"agentenv/fault"
+)
+
+// Row is one line of the ledger: a sandbox that was, or was about to be, created.
+type Row struct {
+	ID, Type, Name string
+	Mode           Mode
+	Owner          Owner
+	State          State
+	CreatedAt      time.Time
+	ExpiresAt      time.Time // zero = unknown
+	WorkDir        string
+	Process        Process // the process that made it
+}
+
+// State is how far a sandbox's life has come, as the ledger knows it.
+type State string
+
+// The states of a ledger row. Creating is written before anything is asked of the backend.
+const (
+	Creating State = "creating"
+	Live     State = "live"
+	Ending   State = "ending"
+	Gone     State = "gone"
+)
+
+// Ledger is the file sandboxes.db: what was created outside this process, for which run, by which process. It is opened at
+// the first use; several processes share it. Safe for concurrent use.
+type Ledger struct {
+	path string
+	mu   sync.Mutex
+	db   *sql.DB
+}
+
+// OpenLedger returns the ledger kept at path; nothing is created before the first row is written.
+func OpenLedger(path string) *Ledger { return &Ledger{path: path} }
+
+const ledgerSchema = `CREATE TABLE IF NOT EXISTS sandboxes (
+ id TEXT PRIMARY KEY, type TEXT NOT NULL, name TEXT NOT NULL, mode TEXT NOT NULL,
+ instance TEXT NOT NULL, task TEXT NOT NULL, step TEXT NOT NULL, state TEXT NOT NULL,
+ created_at INTEGER NOT NULL, expires_at INTEGER NOT NULL, work_dir TEXT NOT NULL,
+ host TEXT NOT NULL, boot TEXT NOT NULL, pid INTEGER NOT NULL, pid_start TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS sandboxes_instance ON sandboxes (instance);
+CREATE INDEX IF NOT EXISTS sandboxes_state ON sandboxes (state);`
+
+// open returns the database, nil without an error when it does not exist and create is false.
+func (l *Ledger) open(create bool) (*sql.DB, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.db != nil {
+		return l.db, nil
+	}
+	if !create {
+		if _, err := os.Stat(l.path); errors.Is(err, os.ErrNotExist) {
+			return nil, nil
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(l.path), 0o700); err != nil {
+		return nil, l.failed("make its folder for", err)
+	}
+	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, l.failed("open", err)
+	}
+	f.Close()
+	dsn := "file:" + (&url.URL{Path: l.path}).EscapedPath() + "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_txlock=immediate"
+	db, err := sql.Open("sqlite", dsn)
+	if err != nil {
+		return nil, l.failed("open", err)
+	}
+	db.SetMaxOpenConns(1)
+	if _, err := db.Exec(ledgerSchema); err != nil {
+		db.Close()
+		return nil, l.failed("set up", err)
+	}
+	l.db = db
+	return db, nil
+}
+
+func (l *Ledger) failed(what string, err error) error {
+	return fault.Wrap(fault.Unavailable, err, "cannot %s the sandbox ledger %s (is the disk full, the folder writable, the file locked by another process?)", what, l.path)
+}
+
+// Add writes the row of a sandbox about to be created; a second row of one id is an Exists error.
+func (l *Ledger) Add(ctx context.Context, r Row) error {
+	db, err := l.open(true)
+	if err != nil {
+		return err
+	}
+	res, err := db.ExecContext(ctx, `INSERT OR IGNORE INTO sandboxes VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`,
+		r.ID, r.Type, r.Name, string(r.Mode), r.Owner.Instance, r.Owner.Task, r.Owner.Step, string(r.State),
+		stamp(r.CreatedAt), stamp(r.ExpiresAt), r.WorkDir, r.Process.Host, r.Process.Boot, r.Process.PID, r.Process.Start)
+	if err != nil {
+		return l.failed("write to", err)
+	}
+	if n, _ := res.RowsAffected(); n == 0 {
+		return fault.New(fault.Exists, "the sandbox ledger %s already has a row for %q", l.path, r.ID)
+	}
+	return nil
+}
+
+// Created completes the row written under oldID: the sandbox lives, under its final id.
+func (l *Ledger) Created(ctx context.Context, oldID string, info Info) error {
+	return l.exec(ctx, `UPDATE sandboxes SET id=?, state=?, work_dir=?, expires_at=CASE WHEN ?>0 THEN ? ELSE expires_at END WHERE id=?`,
+		info.ID, string(Live), info.WorkDir, stamp(info.ExpiresAt), stamp(info.ExpiresAt), oldID)
+}
+
+// Mark sets a row's state; an id without a row is a no-op.
+func (l *Ledger) Mark(ctx context.Context, id string, s State) error {
+	return l.exec(ctx, `UPDATE sandboxes SET state=? WHERE id=?`, string(s), id)
+}
+
+func (l *Ledger) exec(ctx context.Context, q string, args ...any) error {
+	db, err := l.open(true)
+	if err != nil {
+		return err
+	}
+	if _, err := db.ExecContext(ctx, q, args...); err != nil {
+		return l.failed("write to", err)
+	}
+	return nil
+}
+
+// Get returns the row of an id, nil when there is none.
+func (l *Ledger) Get(ctx context.Context, id string) (*Row, error) {
+	rows, err := l.query(ctx, `WHERE id=?`, id)
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	return &rows[0], nil
+}
+
+// Alive returns the rows whose sandbox is not known to be gone, oldest first; instance "" means of every run.
+func (l *Ledger) Alive(ctx context.Context, instance string) ([]Row, error) {
+	if instance == "" {
+		return l.query(ctx, `WHERE state<>? ORDER BY created_at, id`, string(Gone))
+	}
+	return l.query(ctx, `WHERE state<>? AND instance=? ORDER BY created_at, id`, string(Gone), instance)
+}
+
+func (l *Ledger) query(ctx context.Context, where string, args ...any) ([]Row, error) {
+	db, err := l.open(false)
+	if err != nil || db == nil {
+		return nil, err
+	}
+	rows, err := db.QueryContext(ctx, `SELECT id,type,name,mode,instance,task,step,state,created_at,expires_at,work_dir,host,boot,pid,pid_start FROM sandboxes `+where, args...)
+	if err != nil {
+		return nil, l.failed("read", err)
+	}
+	defer rows.Close()
+	var out []Row
+	for rows.Next() {
+		var r Row
+		var created, expires int64
+		if err := rows.Scan(&r.ID, &r.Type, &r.Name, &r.Mode, &r.Owner.Instance, &r.Owner.Task, &r.Owner.Step, &r.State,
+			&created, &expires, &r.WorkDir, &r.Process.Host, &r.Process.Boot, &r.Process.PID, &r.Process.Start); err != nil {
+			return nil, l.failed("read", err)
+		}
+		r.CreatedAt, r.ExpiresAt = unstamp(created), unstamp(expires)
+		out = append(out, r)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, l.failed("read", err)
+	}
+	return out, nil
+}
+
+// Close ends the ledger's connection; a second call is a no-op.
+func (l *Ledger) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.db == nil {
+		return nil
+	}
+	db := l.db
+	l.db = nil
+	return db.Close()
+}
+
+func stamp(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+func unstamp(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}
+
+// Process identifies a process across restarts of the machine and reuse of its number.
+type Process struct {
+	Host, Boot string
+	PID        int
+	Start      string // when it started, in the system's own words; "" where that cannot be read
+}
+
+// ThisProcess returns the identity of the running process.
+func ThisProcess() Process {
+	host, _ := os.Hostname()
+	pid := os.Getpid()
+	return Process{Host: host, Boot: bootID(), PID: pid, Start: processStart(pid)}
+}
+
+// Alive reports whether the process still runs. One of another host is taken as running, since nothing here can tell.
+func (p Process) Alive() bool {
+	host, _ := os.Hostname()
+	switch {
+	case p.Host != host:
+		return true
+	case p.Boot != "" && p.Boot != bootID():
+		return false
+	case !processExists(p.PID):
+		return false
+	}
+	start := processStart(p.PID)
+	return start == "" || p.Start == "" || start == p.Start
+}
+
+// String names the process for people.
+func (p Process) String() string {
+	host, _ := os.Hostname()
+	if p.Host == host {
+		return fmt.Sprintf("process %d", p.PID)
+	}
+	return fmt.Sprintf("process %d on %s", p.PID, p.Host)
+}

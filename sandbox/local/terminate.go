@@ -1,0 +1,176 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"agentenv/fault"
+	"agentenv/sandbox"
+	"agentenv/sandbox/engine"
+	"agentenv/sandbox/helper/proc"
+)
+
+const stopGrace = 5 * time.Second
+
+// Terminate ends the processes of a sandbox, removes its containers and staged files, and then its work folder. One that is
+// gone is done. Whatever fails, the later parts are still tried; the folder stays when something is still up.
+func (p *Provider) Terminate(ctx context.Context, id string) error {
+	if !validID(id) {
+		return nil
+	}
+	left := proc.End(func() []proc.Process {
+		self := os.Getpid()
+		var out []proc.Process
+		for _, q := range proc.Marked(proc.All(), markName+"="+id) {
+			if q.PID != self {
+				out = append(out, q)
+			}
+		}
+		return out
+	}, stopGrace, stopGrace)
+	var errs []error
+	if len(left) > 0 {
+		errs = append(errs, fault.New(fault.Unavailable, "sandbox %s: %d of its processes do not end", id, len(left)))
+	} else if staged, _ := filepath.Glob(filepath.Join("/tmp", "*-"+id)); len(staged) > 0 {
+		for _, d := range staged {
+			os.RemoveAll(d)
+		}
+	}
+	dirs := p.dirs(id)
+	errs = append(errs, p.endContainers(ctx, id, dirs))
+	if err := errors.Join(errs...); err != nil {
+		return fault.At(err, "terminate %s", id)
+	}
+	for _, d := range dirs {
+		if err := p.removeDir(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endContainers removes what an engine holds of the sandbox. A sandbox that never had a container, on a machine whose engine
+// nobody has used yet in this process, is only looked for when an engine answers.
+func (p *Provider) endContainers(ctx context.Context, id string, dirs []string) error {
+	owned, composed := len(dirs) == 0, ""
+	for _, d := range dirs {
+		if _, err := os.Stat(filepath.Join(d, markerFile)); err == nil {
+			owned = true
+		}
+		if _, err := os.Stat(filepath.Join(d, "docker-compose.yml")); err == nil {
+			composed = d
+		}
+	}
+	e, err := p.o.Engine.Get(ctx)
+	if err != nil {
+		if owned && len(dirs) > 0 || composed != "" {
+			return err
+		}
+		return nil
+	}
+	var errs []error
+	errs = append(errs, removeLabeled(ctx, e, id))
+	if owned {
+		errs = append(errs, removeOwn(ctx, e, id))
+	}
+	if composed != "" && !owned {
+		cmd := exec.CommandContext(ctx, "docker", "compose", "down", "-v", "--remove-orphans")
+		cmd.Dir = composed
+		if out, err := cmd.CombinedOutput(); err != nil {
+			lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+			errs = append(errs, fault.Wrap(fault.Unavailable, err, "docker compose down in %s: %s", composed, lines[len(lines)-1]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func removeLabeled(ctx context.Context, e *engine.Engine, id string) error {
+	list, err := e.List(ctx, sandbox.LabelSandbox+"="+id)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, c := range list {
+		errs = append(errs, e.Remove(ctx, c.ID))
+	}
+	return errors.Join(errs...)
+}
+
+// removeOwn removes agent-<id>, which another program may have made without a label; never a container labelled for another.
+func removeOwn(ctx context.Context, e *engine.Engine, id string) error {
+	c, err := e.Container(ctx, containerName(id))
+	if fault.Is(err, fault.NotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if of := c.Labels()[sandbox.LabelSandbox]; of != "" && of != id {
+		return nil
+	}
+	return e.Remove(ctx, c.ID())
+}
+
+// removeDir removes a work folder, when it lies directly under the root and is no link.
+func (p *Provider) removeDir(dir string) error {
+	fi, err := os.Lstat(dir)
+	if err != nil || !fi.IsDir() || filepath.Dir(dir) != p.o.Root {
+		return nil
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fault.Wrap(fault.Unavailable, err, "the work folder %s cannot be removed", dir)
+	}
+	return nil
+}
+
+// List returns the containers that carry this provider's label, and the work folders under the root. Without an engine only
+// the folders.
+func (p *Provider) List(ctx context.Context) ([]sandbox.Found, error) {
+	var out []sandbox.Found
+	folders, _ := filepath.Glob(filepath.Join(p.o.Root, "agent-env-"+Name+"-*"))
+	for _, d := range folders {
+		fi, err := os.Lstat(d)
+		id := strings.TrimPrefix(filepath.Base(d), "agent-env-")
+		if i := strings.LastIndexByte(id, '-'); err == nil && fi.IsDir() && i > 0 && validID(id[:i]) {
+			out = append(out, sandbox.Found{Provider: Name, Kind: "folder", Ref: d, Name: filepath.Base(d), SandboxID: id[:i], State: "present", CreatedAt: fi.ModTime(), StateRoot: p.o.StateMark})
+		}
+	}
+	e, err := p.o.Engine.Get(ctx)
+	if err != nil {
+		return out, nil
+	}
+	list, err := e.List(ctx, sandbox.LabelManaged+"=true", sandbox.LabelProvider+"="+Name)
+	for _, c := range list {
+		out = append(out, sandbox.FoundFrom("container", c.ID, c.Name, c.State, c.CreatedAt, c.Labels))
+	}
+	return out, err
+}
+
+// Remove removes one thing that List found; a thing that is gone is done.
+func (p *Provider) Remove(ctx context.Context, f sandbox.Found) error {
+	if f.Kind == "folder" {
+		return p.removeDir(f.Ref)
+	}
+	e, err := p.o.Engine.Get(ctx)
+	if err != nil {
+		return err
+	}
+	return e.Remove(ctx, f.Ref)
+}
+
+// Check says what is missing for container mode, and for work folders.
+func (p *Provider) Check(ctx context.Context) []sandbox.Lack {
+	var out []sandbox.Lack
+	if err := os.MkdirAll(p.o.Root, 0o700); err != nil {
+		out = append(out, sandbox.Lack{What: "the folder of local sandboxes cannot be made: " + err.Error(), Remedy: "set AGENT_ENV_LOCAL_SANDBOX_DIR to a folder that can be written"})
+	}
+	if _, err := p.o.Engine.Get(ctx); err != nil {
+		out = append(out, sandbox.Lack{What: "container mode: " + err.Error(), Remedy: "install and start a Docker Engine; VM mode works without one"})
+	}
+	return out
+}

@@ -1,0 +1,397 @@
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"agentenv/fault"
+)
+
+// Time limits of the manager.
+const (
+	CreateLimit    = 180 * time.Second // one provider's creation, when another can take over
+	TerminateLimit = 120 * time.Second // the end of one sandbox
+)
+
+// Manager is what steps and commands use: all providers behind one set of rules. Safe for concurrent use.
+type Manager struct {
+	order     []string
+	providers map[string]Provider
+	fallback  string
+	ledger    *Ledger
+	gate      *Gate
+	log       *slog.Logger
+	self      Process
+
+	mu      sync.Mutex
+	handles map[string]*handle
+}
+
+type handle struct {
+	once     sync.Once
+	machine  Machine
+	err      error
+	instance string // whose place in the gate the sandbox holds, "" when none
+	counted  bool
+}
+
+// Config is what a Manager is made of.
+type Config struct {
+	Providers []Provider // in registry order
+	Default   string     // provider spec used where a step gives none; "" = "local"
+	Ledger    *Ledger
+	Gate      *Gate // nil = NewGate(0)
+	Log       *slog.Logger
+}
+
+// NewManager returns a manager; two providers of one name are an Exists error.
+func NewManager(c Config) (*Manager, error) {
+	m := &Manager{providers: map[string]Provider{}, fallback: cmp.Or(c.Default, "local"), ledger: c.Ledger, gate: c.Gate, log: c.Log,
+		self: ThisProcess(), handles: map[string]*handle{}}
+	if m.gate == nil {
+		m.gate = NewGate(0)
+	}
+	if m.log == nil {
+		m.log = slog.New(slog.DiscardHandler)
+	}
+	for _, p := range c.Providers {
+		if _, dup := m.providers[p.Name()]; dup {
+			return nil, fault.New(fault.Exists, "two sandbox providers are named %q", p.Name())
+		}
+		m.providers[p.Name()] = p
+		m.order = append(m.order, p.Name())
+	}
+	return m, nil
+}
+
+// Known returns the provider names, sorted.
+func (m *Manager) Known() []string { return slices.Sorted(slices.Values(m.order)) }
+
+// Provider returns a provider by name; Invalid, listing the known ones, when there is none.
+func (m *Manager) Provider(name string) (Provider, error) {
+	if p := m.providers[name]; p != nil {
+		return p, nil
+	}
+	return nil, fault.New(fault.Invalid, "Unknown sandbox backend: %q (expected one of %s)", name, strings.Join(m.Known(), ", "))
+}
+
+// Resolve reads a provider spec: one name, or several separated by commas for a fallback chain; "" is the configured
+// default. Errors are Invalid.
+func (m *Manager) Resolve(spec string) ([]string, error) {
+	if spec == "" {
+		spec = m.fallback
+	}
+	var names []string
+	for _, n := range strings.Split(spec, ",") {
+		if n = strings.TrimSpace(n); n != "" {
+			names = append(names, n)
+		}
+	}
+	if len(names) == 0 {
+		return nil, fault.New(fault.Invalid, "sandbox spec %q must include at least one backend", spec)
+	}
+	for _, n := range names {
+		if _, err := m.Provider(n); err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
+}
+
+// Validate checks what can be checked of a spec without touching a backend: mode, image, port, and whether any provider of
+// the chain can take it. It returns the providers left, in order. Errors are Invalid.
+func (m *Manager) Validate(providers string, s Spec) ([]Provider, error) {
+	names, err := m.Resolve(providers)
+	if err != nil {
+		return nil, err
+	}
+	switch s.Mode {
+	case VM:
+	case Container:
+		if s.Image == "" || s.Port == 0 {
+			return nil, fault.New(fault.Invalid, "sandbox %q: container-mode sandbox requires `image` and `port`", s.Name)
+		}
+		if s.Port < 1 || s.Port > 65535 {
+			return nil, fault.New(fault.Invalid, "sandbox %q: port %d is not between 1 and 65535", s.Name, s.Port)
+		}
+	default:
+		return nil, fault.New(fault.Invalid, "sandbox %q: sandbox_mode must be one of container, vm, not %q", s.Name, s.Mode)
+	}
+	var left []Provider
+	var refused []string
+	for i, n := range names {
+		p := m.providers[n]
+		why := refusal(p, s)
+		if why == "" {
+			left = append(left, p)
+			continue
+		}
+		refused = append(refused, why)
+		level := slog.LevelInfo
+		if i == 0 {
+			level = slog.LevelWarn
+		}
+		if len(names) > 1 {
+			m.log.Log(context.Background(), level, "sandbox_provider_skipped", "provider", n, "reason", why)
+		}
+	}
+	if len(left) == 0 {
+		return nil, fault.New(fault.Invalid, "sandbox %q: %s", s.Name, strings.Join(refused, "; nor: "))
+	}
+	return left, nil
+}
+
+func refusal(p Provider, s Spec) string {
+	c := p.Capabilities()
+	if !slices.Contains(c.Modes, s.Mode) {
+		return fmt.Sprintf("%s makes no %s-mode sandboxes (it makes: %s); use another `sandbox_type` or --sandbox", p.Name(), s.Mode, modes(c.Modes))
+	}
+	if s.Policy.Restrictive() && !c.Allowlist {
+		return fmt.Sprintf("%s cannot enforce network policy mode '%s'", p.Name(), s.Policy.Mode)
+	}
+	if s.Mode == VM && s.Image != "" && !c.CustomImageVM {
+		return fmt.Sprintf("%s takes no `image` in vm mode; drop it, or use container mode", p.Name())
+	}
+	if s.Mode == VM && s.BootMode != "" {
+		return fmt.Sprintf("%s takes no `boot_mode`", p.Name())
+	}
+	return ""
+}
+
+func modes(in []Mode) string {
+	out := make([]string, len(in))
+	for i, m := range in {
+		out[i] = string(m)
+	}
+	return strings.Join(out, ", ")
+}
+
+// Deploy creates a sandbox on the first provider of the spec that can take it: its ledger row first, then the gate's turn,
+// Prepare outside any creation deadline, Create. When ctx ends while a creation is in flight, what it makes is removed before
+// Deploy returns. progress gets plain lines. The handle belongs to the manager.
+func (m *Manager) Deploy(ctx context.Context, providers string, s Spec, progress func(string)) (Machine, error) {
+	links, err := m.Validate(providers, s)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.gate.Enter(ctx, s.Owner.Instance); err != nil {
+		return nil, fault.At(context.Cause(ctx), "sandbox %q: waiting for a free place among %d live sandboxes", s.Name, m.gate.Limit())
+	}
+	machine, err := m.deploy(ctx, links, s, progress)
+	if err != nil {
+		m.gate.Leave(s.Owner.Instance)
+		return nil, err
+	}
+	m.mu.Lock()
+	m.handles[machine.Info().ID] = done(machine, s.Owner.Instance)
+	m.mu.Unlock()
+	return machine, nil
+}
+
+func done(machine Machine, instance string) *handle {
+	h := &handle{machine: machine, instance: instance, counted: true}
+	h.once.Do(func() {})
+	return h
+}
+
+func (m *Manager) deploy(ctx context.Context, links []Provider, s Spec, progress func(string)) (Machine, error) {
+	var failures []string
+	var last error
+	for _, p := range links {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		machine, err := m.create(ctx, p, s, progress, len(links) > 1)
+		if err == nil {
+			if len(links) > 1 {
+				m.log.Info("chain_provider_attempt", "provider", p.Name(), "status", "success", "sandbox_type", machine.Info().Type)
+			}
+			return machine, nil
+		}
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		last = err
+		failures = append(failures, p.Name()+": "+err.Error())
+		if len(links) > 1 {
+			m.log.Warn("chain_provider_attempt", "provider", p.Name(), "status", "failed", "error", err)
+		}
+	}
+	if len(links) == 1 {
+		return nil, last
+	}
+	return nil, &fault.Error{Kind: fault.KindOf(last), Msg: fmt.Sprintf("sandbox %q: all %d providers failed: %s", s.Name, len(links), strings.Join(failures, "; "))}
+}
+
+func (m *Manager) create(ctx context.Context, p Provider, s Spec, progress func(string), chained bool) (Machine, error) {
+	if err := p.Prepare(ctx, s, progress); err != nil {
+		return nil, err
+	}
+	ttl := cmp.Or(s.TTL, 2*time.Hour)
+	id := p.NewID()
+	row := id
+	if row == "" {
+		row = "pending-" + rand8()
+	}
+	now := time.Now().UTC()
+	err := m.ledger.Add(ctx, Row{ID: row, Type: p.Name(), Name: s.Name, Mode: s.Mode, Owner: s.Owner, State: Creating,
+		CreatedAt: now, ExpiresAt: now.Add(ttl), Process: m.self})
+	if err != nil {
+		return nil, err
+	}
+	cctx := ctx
+	if chained {
+		var cancel context.CancelFunc
+		cctx, cancel = context.WithTimeoutCause(ctx, CreateLimit, fault.New(fault.Timeout, "sandbox %q: %s made none within %s", s.Name, p.Name(), CreateLimit))
+		defer cancel()
+	}
+	var machine Machine
+	err = m.gate.Create(cctx, func() (err error) { machine, err = p.Create(cctx, id, s); return })
+	// What happened is written down also when the caller is being cancelled: that is when it matters.
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), TerminateLimit)
+	defer cancel()
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		if lerr := m.ledger.Created(after, row, machine.Info()); lerr == nil {
+			return machine, nil
+		} else {
+			err = lerr
+		}
+	}
+	if machine != nil {
+		id = machine.Info().ID
+		machine.Close()
+	}
+	if id != "" {
+		if terr := p.Terminate(after, id); terr != nil {
+			_ = m.ledger.Mark(after, row, Ending)
+			return nil, fault.At(err, "sandbox %q (%s may still be up: %v; `agent-env sandbox prune` removes it)", s.Name, id, terr)
+		}
+	}
+	if lerr := m.ledger.Mark(after, row, Gone); lerr != nil {
+		m.log.Warn("ledger row of a sandbox that was not made stays", "sandbox", row, "error", lerr)
+	}
+	return nil, err
+}
+
+// Attach finds a recorded sandbox again. Handles are shared by all callers and closed by Close and Terminate. A gone sandbox
+// is a NotFound error that says what to do.
+func (m *Manager) Attach(ctx context.Context, rec Record) (Machine, error) {
+	m.mu.Lock()
+	h := m.handles[rec.ID]
+	if h == nil {
+		h = &handle{}
+		m.handles[rec.ID] = h
+	}
+	m.mu.Unlock()
+	h.once.Do(func() { h.machine, h.err = m.attach(ctx, rec) })
+	if h.err != nil {
+		m.mu.Lock()
+		if m.handles[rec.ID] == h {
+			delete(m.handles, rec.ID)
+		}
+		m.mu.Unlock()
+	}
+	return h.machine, h.err
+}
+
+func (m *Manager) attach(ctx context.Context, rec Record) (Machine, error) {
+	p, err := m.of(rec)
+	if err != nil {
+		return nil, err
+	}
+	machine, err := p.Attach(ctx, rec.ID)
+	if fault.Is(err, fault.NotFound) {
+		return nil, fault.Wrap(fault.NotFound, err, "sandbox %q (%s) cannot be reached; it is likely past its time to live or was removed, so run the whole task again", rec.Name, rec.ID)
+	}
+	return machine, err
+}
+
+func (m *Manager) of(rec Record) (Provider, error) {
+	name := rec.Type
+	if name == "" {
+		names, err := m.Resolve("")
+		if err != nil {
+			return nil, err
+		}
+		name = names[0]
+	}
+	return m.Provider(name)
+}
+
+// Terminate ends a recorded sandbox within TerminateLimit and marks its ledger row; done twice it is done.
+func (m *Manager) Terminate(ctx context.Context, rec Record) error {
+	p, err := m.of(rec)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, TerminateLimit, fault.New(fault.Timeout, "timed out after %ds", int(TerminateLimit.Seconds())))
+	defer cancel()
+	m.mark(ctx, rec.ID, Ending)
+	if err := p.Terminate(ctx, rec.ID); err != nil {
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			return context.Cause(ctx)
+		}
+		return err
+	}
+	m.mark(context.WithoutCancel(ctx), rec.ID, Gone)
+	m.drop(rec.ID)
+	return nil
+}
+
+// mark updates a row that may not exist (a sandbox of the reference's): the ledger is then not even created.
+func (m *Manager) mark(ctx context.Context, id string, s State) {
+	row, err := m.ledger.Get(ctx, id)
+	if err == nil && row != nil {
+		err = m.ledger.Mark(ctx, id, s)
+	}
+	if err != nil {
+		m.log.Warn("sandbox ledger not updated", "sandbox", id, "state", s, "error", err)
+	}
+}
+
+func (m *Manager) drop(id string) {
+	m.mu.Lock()
+	h := m.handles[id]
+	delete(m.handles, id)
+	m.mu.Unlock()
+	if h == nil {
+		return
+	}
+	if h.counted {
+		m.gate.Leave(h.instance)
+	}
+	if h.machine != nil {
+		h.machine.Close()
+	}
+}
+
+// Of returns the ledger's rows of one run whose sandboxes are not known to be gone.
+func (m *Manager) Of(ctx context.Context, instance string) ([]Row, error) { return m.ledger.Alive(ctx, instance) }
+
+// Close releases all handles and providers, not the sandboxes; a second call is a no-op.
+func (m *Manager) Close() error {
+	m.mu.Lock()
+	handles := m.handles
+	m.handles = map[string]*handle{}
+	m.mu.Unlock()
+	var errs []error
+	for _, h := range handles {
+		if h.machine != nil {
+			errs = append(errs, h.machine.Close())
+		}
+	}
+	for _, n := range m.order {
+		errs = append(errs, m.providers[n].Close())
+	}
+	return errors.Join(append(errs, m.ledger.Close())...)
+}

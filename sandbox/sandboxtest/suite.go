@@ -1,0 +1,65 @@
+// Package sandboxtest is the conformance suite of sandbox providers: Run checks, through the public interfaces alone, what
+// every backend must do the same way.
+package sandboxtest
+
+import (
+	"testing"
+
+	"agentenv/sandbox"
+)
+
+// Config says what to test.
+type Config struct {
+	// New returns the provider under test; it is called once a test. What it holds is released by the test's cleanup.
+	New func(t *testing.T) sandbox.Provider
+	// Images are the images that container mode is tested with; empty = the provider has no container mode.
+	Images []Image
+	// VM tells that the provider makes bare machines.
+	VM bool
+	// BigFile is the size of the one big file that is moved, in bytes; 0 = 256 MiB.
+	BigFile int64
+}
+
+// Image is an image under test, which the backend holds or can pull.
+type Image struct {
+	Name   string // of the subtest
+	Ref    string
+	Shell  bool   // it has sh, sleep, setsid, cat, id, printf and head
+	Probe  string // path of the probe program of package images, when it is in the image
+	UID    string // what its own user is, as a number
+	Secret string // a folder that only root can enter
+}
+
+// Run runs the suite. Every sandbox it makes is ended again.
+func Run(t *testing.T, c Config) {
+	if c.BigFile == 0 {
+		c.BigFile = 256 << 20
+	}
+	t.Run("life", func(t *testing.T) { testLife(t, c) })
+	t.Run("refusals", func(t *testing.T) { testRefusals(t, c) })
+	for _, img := range c.Images {
+		t.Run(img.Name, func(t *testing.T) {
+			m := deploy(t, c, sandbox.Container, img.Ref)
+			rec := sandbox.Record{Name: "box", ID: m.Info().ID, Mode: sandbox.Container}
+			p, err := sandbox.PlaceOf(t.Context(), rec, m, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			box := box{Place: p, work: "/work dir", secret: img.Secret, uid: img.UID, shell: img.Shell, probe: img.Probe, root: true}
+			testFiles(t, box, c.BigFile)
+			testProcesses(t, box)
+		})
+	}
+	if c.VM {
+		t.Run("vm", func(t *testing.T) {
+			m := deploy(t, c, sandbox.VM, "")
+			p, err := sandbox.PlaceOf(t.Context(), sandbox.Record{Name: "box", ID: m.Info().ID, Mode: sandbox.VM}, m, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			box := box{Place: p, work: "/app/work", shell: true}
+			testFiles(t, box, c.BigFile)
+			testProcesses(t, box)
+		})
+	}
+}

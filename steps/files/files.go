@@ -1,0 +1,94 @@
+// Package files holds the steps that move files: artifacts and URLs into a sandbox, files out of it.
+package files
+
+import (
+	"context"
+	"net/http"
+	"path"
+	"strings"
+
+	"agentenv/artifact"
+	"agentenv/fault"
+	"agentenv/sandbox"
+	"agentenv/sandbox/place"
+	"agentenv/store/doc"
+	"agentenv/task"
+)
+
+// Deps is what these steps act with.
+type Deps struct {
+	Sandboxes *sandbox.Manager
+	Artifacts *artifact.Store
+	HTTP      *http.Client // fetches URLs; nil = http.DefaultClient
+}
+
+// Types returns the step types of this package.
+func Types(d Deps) []*task.StepType {
+	return []*task.StepType{loadType(d), collectType(d)}
+}
+
+// defaultAgent is the agent name that never counts as chosen by the author.
+const defaultAgent = "default-agent"
+
+// target finds where a step acts that names a sandbox, and optionally a container started on it.
+func (d Deps) target(ctx context.Context, r *task.Run, name, container string) (place.Place, error) {
+	rec, err := r.Sandbox(name)
+	if err != nil {
+		return nil, err
+	}
+	if container != "" && !started(r, name, container) {
+		return nil, fault.New(fault.Invalid, "container %q is not in metadata.deployed_docker_containers for sandbox %q: no step of this run started it there", container, name)
+	}
+	record := sandbox.Record{Name: rec.Name, ID: rec.ID, Type: rec.Type, Mode: sandbox.Mode(rec.Mode)}
+	m, err := d.Sandboxes.Attach(ctx, record)
+	if err != nil {
+		return nil, err
+	}
+	r.Log.Info("acting on a sandbox", "sandbox", rec.ID, "mode", rec.Mode, "container", container)
+	return sandbox.PlaceOf(ctx, record, m, container)
+}
+
+func started(r *task.Run, sandbox, container string) bool {
+	list, _ := r.Metadata("deployed_docker_containers").([]any)
+	for _, v := range list {
+		if o, ok := v.(*doc.Object); ok && o.Str("container_name") == container && o.Str("sandbox_name") == sandbox {
+			return true
+		}
+	}
+	return false
+}
+
+// folder drops the slashes at the end of a folder's path, keeping "/" itself.
+func folder(p string) string {
+	if t := strings.TrimRight(p, "/"); t != "" || p == "" {
+		return t
+	}
+	return "/"
+}
+
+// plainName reports whether s is one path segment that names something.
+func plainName(s string) bool {
+	return s != "" && s != "." && s != ".." && !strings.ContainsAny(s, "/\\\x00")
+}
+
+func textOrNull(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+func absolute(field, p string) []string {
+	if p != "" && !path.IsAbs(p) {
+		return []string{field + " must be an absolute path, not " + p}
+	}
+	return nil
+}
+
+func toAny(in []string) []any {
+	out := make([]any, len(in))
+	for i, s := range in {
+		out[i] = s
+	}
+	return out
+}

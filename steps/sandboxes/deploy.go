@@ -1,0 +1,189 @@
+// Package sandboxes holds the steps that make and end bare sandboxes.
+package sandboxes
+
+import (
+	"context"
+	"time"
+
+	"agentenv/fault"
+	"agentenv/sandbox"
+	"agentenv/store/doc"
+	"agentenv/task"
+)
+
+// Deps is what these steps act with.
+type Deps struct {
+	Sandboxes *sandbox.Manager
+}
+
+// Types returns the step types of this package.
+func Types(d Deps) []*task.StepType {
+	return []*task.StepType{deployType(d), teardownType(d)}
+}
+
+func deployType(d Deps) *task.StepType {
+	return &task.StepType{
+		Name:    "deploy_sandbox",
+		Summary: "Start a bare sandbox that later steps act on by its name",
+		Family:  "sandboxes",
+		Doc: "In `vm` mode later steps act on the sandbox's host. In `container` mode they act in the container of `image`, whether the " +
+			"provider's sandbox is that container or a host with the container beside it. `image` may name a `docker_image` artifact of the " +
+			"bundle: it is built before the run. The container is kept alive when the image's own command ends.",
+		FailsTask: true,
+		Fields: []task.Field{
+			{Name: "sandbox_name", Kind: task.String, Required: true, Doc: "name the other steps use; unique in the run"},
+			{Name: "sandbox_mode", Kind: task.String, Required: true, Enum: []string{"vm", "container"}, Doc: "a bare machine, or a container of an image"},
+			{Name: "image", Kind: task.String, Doc: "container mode, required: an image reference, or the name of a docker_image artifact of the bundle"},
+			{Name: "cpu", Kind: task.NumberKind, Default: doc.Float(1), Doc: "cores"},
+			{Name: "memory_mb", Kind: task.Integer, Default: doc.Int(8192), Doc: "memory in MiB"},
+			{Name: "disk_size_gb", Kind: task.NumberKind, Default: doc.Int(10), Doc: "disk in GB"},
+			{Name: "ttl_seconds", Kind: task.Integer, Default: doc.Int(7200), Doc: "time to live, recorded with the sandbox; `sandbox prune` removes what has outlived it"},
+			{Name: "exposed_ports", Kind: task.List, Items: task.Integer, Doc: "vm mode: ports to publish"},
+			{Name: "boot_mode", Kind: task.String, Doc: "vm mode, for providers that take one"},
+			{Name: "port", Kind: task.Integer, Doc: "container mode, required: the container port to publish"},
+			{Name: "env_vars", Kind: task.ObjectKind, Items: task.String, Doc: "container mode: environment of the container"},
+			{Name: "sandbox_type", Kind: task.String, User: true, Doc: "provider, or several separated by commas (the next takes over when one fails)"},
+			{Name: "metadata", Kind: task.ObjectKind, Default: doc.Of(), Doc: "`metadata.attribution`: tags for the provider"},
+			{Name: "network_policy", Kind: task.ObjectKind, Doc: "what the sandbox may reach: `{\"mode\": \"allow_all\"}`, or `allowlist` with allow_hosts and allow_cidrs"},
+		},
+		Parse: func(id string, f *doc.Object) (task.Action, *doc.Object, error) {
+			a := &deploy{deps: d, fields: f}
+			policy, err := sandbox.ParsePolicy(f.Value("network_policy"))
+			if err != nil {
+				return nil, nil, err
+			}
+			a.policy = policy
+			stored := f.Clone()
+			if policy != nil {
+				stored.Set("network_policy", policy.Document())
+			}
+			if a.spec, err = specOf(f); err != nil {
+				return nil, nil, err
+			}
+			return a, stored, nil
+		},
+		Check: func(s *task.Step) []string {
+			a, _ := s.Action.(*deploy)
+			if a == nil || a.spec.Mode != sandbox.Container {
+				return nil
+			}
+			if a.spec.Image == "" || a.spec.Port == 0 {
+				return []string{"container-mode sandbox requires `image` and `port`"}
+			}
+			return nil
+		},
+		Deploys: func(s *task.Step) []task.Deploy {
+			return []task.Deploy{{What: "sandbox", Provider: s.Fields.Str("sandbox_type"), Mode: s.Fields.Str("sandbox_mode"),
+				Image: s.Fields.Str("image"), ImageField: "image"}}
+		},
+	}
+}
+
+type deploy struct {
+	deps   Deps
+	fields *doc.Object
+	spec   sandbox.Spec
+	policy *sandbox.NetworkPolicy
+}
+
+func specOf(f *doc.Object) (sandbox.Spec, error) {
+	s := sandbox.Spec{Name: f.Str("sandbox_name"), Mode: sandbox.Mode(f.Str("sandbox_mode")), BootMode: f.Str("boot_mode")}
+	if s.Name == "" {
+		return s, fault.New(fault.Invalid, "sandbox_name must not be empty")
+	}
+	s.Image = f.Str("image")
+	number := func(key string) float64 { n, _ := f.Value(key).(doc.Number); return n.Float64() }
+	s.CPU, s.DiskGB, s.MemoryMB = number("cpu"), number("disk_size_gb"), int(number("memory_mb"))
+	for _, key := range []string{"cpu", "memory_mb", "disk_size_gb", "ttl_seconds"} {
+		if number(key) <= 0 {
+			return s, fault.New(fault.Invalid, "%s must be greater than 0, not %v", key, f.Value(key))
+		}
+	}
+	s.TTL = time.Duration(number("ttl_seconds") * float64(time.Second))
+	if s.Mode == sandbox.VM {
+		for _, p := range f.Arr("exposed_ports") {
+			n, _ := p.(doc.Number)
+			port, ok := n.Int64()
+			if !ok || port < 1 || port > 65535 {
+				return s, fault.New(fault.Invalid, "exposed_ports holds %v; a port is between 1 and 65535", p)
+			}
+			s.ExposedPorts = append(s.ExposedPorts, int(port))
+		}
+		return s, nil
+	}
+	if f.Value("port") != nil {
+		port, ok := f.Int("port")
+		if !ok || port < 1 || port > 65535 {
+			return s, fault.New(fault.Invalid, "port is %v; a port is between 1 and 65535", f.Value("port"))
+		}
+		s.Port = int(port)
+	}
+	if env := f.Obj("env_vars"); env.Len() > 0 {
+		s.Env = map[string]string{}
+		for _, k := range env.Keys() {
+			s.Env[k] = env.Str(k)
+		}
+	}
+	return s, nil
+}
+
+// Execute makes the sandbox and records it as the step's last effect.
+func (a *deploy) Execute(ctx context.Context, r *task.Run) error {
+	for _, s := range r.Sandboxes() {
+		if s.Name == a.spec.Name {
+			return fault.New(fault.Exists, "sandbox %q is already deployed in this run; give it another sandbox_name", a.spec.Name)
+		}
+	}
+	s := a.spec
+	s.Owner = sandbox.Owner{Instance: r.Instance, Task: r.TaskID, Step: r.StepID}
+	s.Attribution = r.Attribution(a.fields.Obj("metadata"))
+	if ttl, ok := r.Override("ttl_seconds").(doc.Number); ok {
+		s.TTL = time.Duration(ttl.Float64() * float64(time.Second))
+	}
+	s.Policy = a.policy
+	if over := r.Override("network_policy"); over != nil {
+		p, err := sandbox.ParsePolicy(over)
+		if err != nil {
+			return fault.At(err, "user_overrides")
+		}
+		s.Policy = p
+	}
+	provider := a.fields.Str("sandbox_type")
+	if over, ok := r.Override("sandbox").(string); ok {
+		provider = over
+	}
+	m, err := a.deps.Sandboxes.Deploy(ctx, provider, s, func(line string) { r.Report(task.Progress{Note: line}) })
+	if err != nil {
+		return fault.At(err, "deploy_sandbox %q", r.StepID)
+	}
+	info := m.Info()
+	mode := info.Mode
+	if s.Mode == sandbox.Container {
+		// A provider that hands back the machine beside the container says vm; what was asked for is what holds.
+		mode = sandbox.Container
+	}
+	rec := task.Sandbox{Name: s.Name, ID: info.ID, Mode: string(mode), Type: info.Type, TunnelURLs: info.TunnelURLs, VNCURL: info.VNCURL,
+		NetworkPolicy: applied(info).Document()}
+	r.Log.Info("sandbox deployed", "sandbox", info.ID, "provider", info.Type, "mode", mode, "image", s.Image)
+	if err := r.AddSandbox(rec); err != nil {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.TerminateLimit)
+		defer cancel()
+		if terr := a.deps.Sandboxes.Terminate(end, sandbox.Record{Name: s.Name, ID: info.ID, Type: info.Type, Mode: mode}); terr != nil {
+			return fault.At(err, "%s could not be removed (%v)", info.ID, terr)
+		}
+		return err
+	}
+	return nil
+}
+
+func applied(info sandbox.Info) *sandbox.NetworkPolicy {
+	if info.Policy != nil {
+		return info.Policy
+	}
+	return &sandbox.NetworkPolicy{Mode: sandbox.AllowAll}
+}
+
+// RecordOf turns a run's record of a sandbox into what the manager takes.
+func RecordOf(s task.Sandbox) sandbox.Record {
+	return sandbox.Record{Name: s.Name, ID: s.ID, Type: s.Type, Mode: sandbox.Mode(s.Mode)}
+}

@@ -1,0 +1,318 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"agentenv/fault"
+	"agentenv/sandbox"
+	"agentenv/sandbox/place"
+	"agentenv/store/doc"
+	"agentenv/task"
+)
+
+const (
+	// maxProbeFile is how much of a file a content probe reads.
+	maxProbeFile = 64 << 20
+	// matchLimit bounds the search of one pattern, since a pathological one can take for ever.
+	matchLimit = 10 * time.Second
+	// defaultAgent is the agent name that never counts as chosen by the author.
+	defaultAgent = "default-agent"
+)
+
+func sandboxType(d Deps) *task.StepType {
+	return &task.StepType{
+		Name:    "verify_sandbox",
+		Summary: "Check files, folders, contents and shell commands in a sandbox and score the result",
+		Family:  "verify",
+		Doc: "Each entry of `criteria` is one row: `probe_file_exists` and `probe_dir_exists` (`paths`), `probe_file_contains` (`paths`, `expected`: a " +
+			"regular expression found anywhere), `bash_cmd_succeeds` (`bash_cmd`: exit 0). Relative paths start at `base_dir`. Path and content " +
+			"probes read as root; a shell command runs as the image's own user, by bash where the image has it, else by sh. A failed row never fails the step.",
+		FailsTask:  true,
+		Repeatable: true,
+		IsVerifier: true,
+		Fields: []task.Field{
+			{Name: "criteria", Kind: task.List, Items: task.ObjectKind, Default: []any{}, Doc: "the checks, each an object with `type` and that type's fields; `weight` counts for weighted_average"},
+			{Name: "agent_name", Kind: task.String, Default: defaultAgent, Doc: "check where this agent works"},
+			{Name: "sandbox_name", Kind: task.String, Doc: "check this sandbox: its host in vm mode, its container in container mode"},
+			{Name: "base_dir", Kind: task.String, Default: "/app", Doc: "where relative paths start and shell commands run"},
+			{Name: "shell_timeout_seconds", Kind: task.NumberKind, Default: doc.Int(120), Doc: "limit of each probe, in seconds"},
+			aggregatorField(AllPass),
+			verifierField(),
+		},
+		Parse: func(id string, f *doc.Object) (task.Action, *doc.Object, error) {
+			stored, vid := withVerifierID(f)
+			a := &verifySandbox{deps: d, id: vid, how: f.Str("score_aggregator"), base: f.Str("base_dir"), sandbox: strings.TrimSpace(f.Str("sandbox_name"))}
+			if agent := f.Str("agent_name"); a.sandbox != "" {
+				if agent != "" && agent != defaultAgent {
+					return nil, nil, fault.New(fault.Invalid, "verify_sandbox takes sandbox_name or agent_name, not both")
+				}
+				stored.Set("agent_name", nil).Set("sandbox_name", a.sandbox)
+			} else {
+				stored.Delete("sandbox_name")
+			}
+			limit, _ := f.Value("shell_timeout_seconds").(doc.Number)
+			a.seconds = limit.Float64()
+			if a.seconds <= 0 {
+				return nil, nil, fault.New(fault.Invalid, "shell_timeout_seconds must be greater than 0, not %s", limit)
+			}
+			for _, c := range f.Arr("criteria") {
+				o, ok := c.(*doc.Object)
+				if !ok {
+					return nil, nil, fault.New(fault.Invalid, "criteria holds a %s; each entry is an object", doc.TypeName(c))
+				}
+				a.criteria = append(a.criteria, o)
+			}
+			return a, stored, nil
+		},
+		Unsupported: func(s *task.Step) string {
+			if s.Fields.Str("sandbox_name") == "" {
+				return "verify_sandbox on an agent; name a sandbox with sandbox_name"
+			}
+			return ""
+		},
+	}
+}
+
+type verifySandbox struct {
+	deps          Deps
+	id, how       string
+	base, sandbox string
+	seconds       float64
+	criteria      []*doc.Object
+}
+
+// Execute runs the probes in order and records rows and score.
+func (a *verifySandbox) Execute(ctx context.Context, r *task.Run) error {
+	rec, err := r.Sandbox(a.sandbox)
+	if err != nil {
+		return fault.At(err, "verify_sandbox %q", r.StepID)
+	}
+	r.Log.Info("verifying", "sandbox", rec.ID, "mode", rec.Mode)
+	record := sandbox.Record{Name: rec.Name, ID: rec.ID, Type: rec.Type, Mode: sandbox.Mode(rec.Mode)}
+	m, err := a.deps.Sandboxes.Attach(ctx, record)
+	if err != nil {
+		return fault.At(err, "verify_sandbox %q", r.StepID)
+	}
+	p, err := sandbox.PlaceOf(ctx, record, m, "")
+	if err != nil {
+		return fault.At(err, "verify_sandbox %q", r.StepID)
+	}
+	rows := make([]any, 0, len(a.criteria))
+	var graded []*doc.Object
+	for i, c := range a.criteria {
+		row := c.Clone().Set("criterion_index", doc.Int(i))
+		v, handled := a.probe(ctx, p, c)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if !handled {
+			row.Set("skipped", true).Set("justification", fmt.Sprintf("type '%s' not handled by verify_sandbox", typeOf(c)))
+		} else {
+			score := 0.0
+			if v.pass {
+				score = 1
+			}
+			row.Set("score", doc.Float(score)).Set("result", v.pass).Set("justification", p.Restore(v.why)).Set("skipped", false)
+			graded = append(graded, row)
+		}
+		rows = append(rows, row)
+		r.Report(task.Progress{What: "checking", Files: i + 1})
+	}
+	r.Set(doc.Of("score", doc.Float(Aggregate(a.how, graded)), "results", rows), "verifications", a.id)
+	return nil
+}
+
+func typeOf(c *doc.Object) string {
+	switch v := c.Value("type").(type) {
+	case string:
+		return v
+	case nil:
+		return "None"
+	}
+	return doc.Canonical(c.Value("type"))
+}
+
+type verdict struct {
+	pass bool
+	why  string
+}
+
+func (a *verifySandbox) probe(ctx context.Context, p place.Place, c *doc.Object) (verdict, bool) {
+	switch c.Str("type") {
+	case "probe_file_exists":
+		return a.exists(ctx, p, c, false), true
+	case "probe_dir_exists":
+		return a.exists(ctx, p, c, true), true
+	case "probe_file_contains":
+		return a.contains(ctx, p, c), true
+	case "bash_cmd_succeeds":
+		return a.shell(ctx, p, c), true
+	}
+	return verdict{}, false
+}
+
+// limited gives one probe its time.
+func (a *verifySandbox) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, time.Duration(a.seconds*float64(time.Second)))
+}
+
+func (a *verifySandbox) timedOut(what string) string {
+	if what != "" {
+		what = " " + what
+	}
+	return fmt.Sprintf("timed out%s after %ss", what, strconv.FormatFloat(a.seconds, 'g', -1, 64))
+}
+
+func paths(c *doc.Object) []string {
+	var out []string
+	switch v := c.Value("paths").(type) {
+	case string:
+		out = append(out, v)
+	case []any:
+		for _, x := range v {
+			if s, ok := x.(string); ok {
+				out = append(out, s)
+			} else {
+				out = append(out, doc.Canonical(x))
+			}
+		}
+	}
+	return out
+}
+
+func (a *verifySandbox) at(name string) string {
+	if path.IsAbs(name) {
+		return name
+	}
+	return path.Join(a.base, name)
+}
+
+func (a *verifySandbox) exists(ctx context.Context, p place.Place, c *doc.Object, folder bool) verdict {
+	names := paths(c)
+	if len(names) == 0 {
+		return verdict{why: "no paths specified"}
+	}
+	var missing []string
+	for _, name := range names {
+		pctx, cancel := a.limited(ctx)
+		e, err := p.Stat(pctx, a.at(name), true)
+		late := pctx.Err() != nil && ctx.Err() == nil
+		cancel()
+		switch {
+		case late:
+			return verdict{why: a.timedOut("checking " + name)}
+		case fault.Is(err, fault.NotFound):
+			missing = append(missing, name)
+		case err != nil:
+			return broken(err)
+		case folder && e.Kind != place.Dir:
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		return verdict{why: "Missing: " + quoted(missing)}
+	}
+	return verdict{true, "All paths exist"}
+}
+
+func broken(err error) verdict { return verdict{why: "evaluator error: " + clip(err.Error(), 300)} }
+
+// clip cuts text to n characters.
+func clip(s string, n int) string {
+	r := []rune(s)
+	if len(r) <= n {
+		return s
+	}
+	return string(r[:n])
+}
+
+func (a *verifySandbox) contains(ctx context.Context, p place.Place, c *doc.Object) verdict {
+	names := paths(c)
+	if len(names) == 0 {
+		return verdict{why: "no path"}
+	}
+	name := names[0]
+	pctx, cancel := a.limited(ctx)
+	defer cancel()
+	text, err := read(pctx, p, a.at(name))
+	switch {
+	case pctx.Err() != nil && ctx.Err() == nil:
+		return verdict{why: a.timedOut("reading " + name)}
+	case err != nil:
+		return verdict{why: "could not read " + name + ": " + clip(p.Restore(err.Error()), 100)}
+	}
+	pattern, ok := c.Value("expected").(string)
+	if !ok {
+		pattern, _ = c.Value("value").(string)
+	}
+	re, err := compile(pattern)
+	if err != nil {
+		return verdict{why: fmt.Sprintf("invalid regex pattern '%s': %s", pattern, reason(err))}
+	}
+	re.MatchTimeout = matchLimit
+	found, err := re.MatchString(place.Text(text))
+	switch {
+	case err != nil:
+		return verdict{why: fmt.Sprintf("the search for '%s' took longer than %s", pattern, matchLimit)}
+	case !found:
+		return verdict{why: fmt.Sprintf("does not contain '%s'", pattern)}
+	}
+	return verdict{true, fmt.Sprintf("contains '%s'", pattern)}
+}
+
+// reason drops the pattern that regexp2 repeats in front of its reason.
+func reason(err error) string {
+	s := err.Error()
+	if i := strings.Index(s, "`: "); i >= 0 {
+		return s[i+3:]
+	}
+	return strings.TrimPrefix(s, "error parsing regexp: ")
+}
+
+func read(ctx context.Context, p place.Place, file string) ([]byte, error) {
+	tree, err := p.Get(ctx, place.GetRequest{Roots: []string{file}, Follow: true})
+	if err != nil {
+		return nil, err
+	}
+	defer tree.Close()
+	e, err := tree.Next()
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil, fault.New(fault.NotFound, "no such file or directory")
+	case err != nil:
+		return nil, err
+	case e.Err != nil:
+		return nil, e.Err
+	case e.Kind != place.File:
+		return nil, fault.New(fault.Invalid, "it is a %s", e.Kind)
+	case e.Size > maxProbeFile:
+		return nil, fault.New(fault.Invalid, "it is larger than 64 MiB")
+	}
+	return io.ReadAll(io.LimitReader(tree, maxProbeFile))
+}
+
+func (a *verifySandbox) shell(ctx context.Context, p place.Place, c *doc.Object) verdict {
+	cmd := c.Str("bash_cmd")
+	if cmd == "" {
+		return verdict{why: "no bash_cmd"}
+	}
+	res, err := p.Exec(ctx, place.Cmd{Script: cmd, Dir: a.base, Timeout: time.Duration(a.seconds * float64(time.Second)), Keep: 1 << 20})
+	switch {
+	case fault.Is(err, fault.Timeout) && ctx.Err() == nil:
+		return verdict{why: a.timedOut("")}
+	case err != nil:
+		return verdict{why: clip(p.Restore(err.Error()), 300)}
+	}
+	why := fmt.Sprintf("exit=%d; stderr=%s", res.Code, clip(place.Text(res.Stderr), 200))
+	if res.Shell == "sh" {
+		why += " (run by sh: there is no bash)"
+	}
+	return verdict{res.Code == 0, why}
+}

@@ -1,0 +1,332 @@
+// Package localfs is the object store in a folder tree: every object is a file at its own key. The layout and the write
+// protocol are those that the reference shares, so both programs may use one folder at once.
+package localfs
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"agentenv/fault"
+	"agentenv/store/object"
+)
+
+const (
+	metaDir = ".agentenv-meta"
+	tempDir = ".agentenv-tmp"
+	scheme  = "file://"
+
+	defaultType = "application/octet-stream"
+)
+
+// Store is an object store in a folder. It implements object.Store. Opening one creates nothing; the first write does.
+type Store struct {
+	root  string // absolute and free of links
+	sweep sync.Once
+}
+
+var _ object.Store = (*Store)(nil)
+
+// New returns the store whose objects are below root. Nothing is created before the first write. The error is Invalid.
+func New(root string) (*Store, error) {
+	if root == "" {
+		return nil, fault.New(fault.Invalid, "the local object store needs a root folder")
+	}
+	abs, err := filepath.Abs(root)
+	if err == nil {
+		abs, err = resolve(abs)
+	}
+	if err != nil {
+		return nil, fault.Wrap(fault.Invalid, err, "object store root %s", root)
+	}
+	return &Store{root: abs}, nil
+}
+
+// FromConfig is New for a checked `config` table of the backend: `root` (string, default defaultRoot). The grant keys are
+// accepted and have no effect here.
+func FromConfig(table map[string]any, defaultRoot string) (*Store, error) {
+	root := defaultRoot
+	if v, there := table["root"]; there {
+		s, ok := v.(string)
+		if !ok || s == "" {
+			return nil, fault.New(fault.Invalid, "LocalFilesystemObjectStore: root must be a non-empty string")
+		}
+		root = s
+	}
+	return New(root)
+}
+
+// Root returns the folder, absolute and with links resolved.
+func (s *Store) Root() string { return s.root }
+
+// Close is a no-op.
+func (s *Store) Close() error { return nil }
+
+// resolve follows the links of as much of p as exists; the rest stays as written.
+func resolve(p string) (string, error) {
+	out, err := filepath.EvalSymlinks(p)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+		return out, err
+	}
+	if info, lerr := os.Lstat(p); lerr == nil && info.Mode()&fs.ModeSymlink != 0 {
+		return "", fault.New(fault.Invalid, "%s is a link to nowhere", p)
+	}
+	dir, base := filepath.Split(p)
+	if dir = filepath.Clean(dir); dir == p {
+		return p, nil
+	}
+	dir, err = resolve(dir)
+	return filepath.Join(dir, base), err
+}
+
+func badKey(key, why string) error {
+	return fault.New(fault.Invalid, "object key %q %s", short(key), why)
+}
+
+func short(s string) string {
+	if len(s) > 200 {
+		return s[:200] + "…"
+	}
+	return s
+}
+
+// place returns the file of a key, links resolved. folders caches resolved folders during one batch; it may be nil.
+func (s *Store) place(key string, folders map[string]string) (string, error) {
+	switch {
+	case strings.HasPrefix(key, "/"):
+		return "", badKey(key, "is absolute; keys are relative to the store")
+	case strings.ContainsRune(key, 0):
+		return "", badKey(key, "holds a NUL")
+	case len(key) > unix.PathMax-512:
+		return "", badKey(key, "is too long")
+	}
+	for part := range strings.SplitSeq(key, "/") {
+		if len(part) > 255 {
+			return "", badKey(key, "has a part longer than 255 bytes")
+		}
+	}
+	p := filepath.Join(s.root, key)
+	if !within(s.root, p) {
+		return "", badKey(key, "leads out of the store")
+	}
+	dir, base := filepath.Dir(p), filepath.Base(p)
+	if p == s.root {
+		return p, nil
+	}
+	resolved, ok := folders[dir]
+	if !ok {
+		var err error
+		if resolved, err = resolve(dir); err != nil {
+			return "", fault.Wrap(fault.Invalid, err, "object key %q", short(key))
+		}
+		if folders != nil {
+			folders[dir] = resolved
+		}
+	}
+	p = filepath.Join(resolved, base)
+	if info, err := os.Lstat(p); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		if p, err = resolve(p); err != nil {
+			return "", fault.Wrap(fault.Invalid, err, "object key %q", short(key))
+		}
+	}
+	if !within(s.root, p) {
+		return "", badKey(key, "leads out of the store through a link")
+	}
+	switch first, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(p, s.root), "/"), "/"); first {
+	case ".gitignore", metaDir, tempDir:
+		return "", badKey(key, "is reserved: "+first+" at the root belongs to the store itself")
+	}
+	return p, nil
+}
+
+func within(root, p string) bool {
+	return p == root || strings.HasPrefix(p, strings.TrimSuffix(root, "/")+"/")
+}
+
+// file returns the place of an object for writing.
+func (s *Store) file(key string, folders map[string]string) (string, error) {
+	p, err := s.place(key, folders)
+	if err == nil && (p == s.root || strings.HasSuffix(key, "/")) {
+		err = badKey(key, "names a folder, not an object")
+	}
+	return p, err
+}
+
+// at returns the place of a URL.
+func (s *Store) at(url string) (string, error) {
+	key, err := s.Key(url)
+	if err != nil {
+		return "", err
+	}
+	return s.place(key, nil)
+}
+
+// URL returns the URL of a key.
+func (s *Store) URL(key string) (string, error) {
+	p, err := s.place(key, nil)
+	if err != nil {
+		return "", err
+	}
+	if (strings.HasSuffix(key, "/") || key == "") && !strings.HasSuffix(p, "/") {
+		p += "/"
+	}
+	return scheme + p, nil
+}
+
+// Key returns the key of a URL of this store; that of the root is ".".
+func (s *Store) Key(url string) (string, error) {
+	p, ok := strings.CutPrefix(url, scheme)
+	if !ok || !strings.HasPrefix(p, "/") {
+		return "", fault.New(fault.Invalid, "object URL %q is none of the store in %s", short(url), s.root)
+	}
+	clean := filepath.Clean(p)
+	if !within(s.root, clean) {
+		// The URL may go through a link to the root.
+		r, err := resolve(clean)
+		if err != nil || !within(s.root, r) {
+			return "", fault.New(fault.Invalid, "object URL %q is none of the store in %s", short(url), s.root)
+		}
+		clean = r
+	}
+	key := strings.TrimPrefix(strings.TrimPrefix(clean, strings.TrimSuffix(s.root, "/")), "/")
+	if key == "" {
+		key = "."
+	}
+	if _, err := s.place(key, nil); err != nil {
+		return "", err
+	}
+	if strings.HasSuffix(p, "/") {
+		key += "/"
+	}
+	return key, nil
+}
+
+// Owns reports whether url is one of this store's.
+func (s *Store) Owns(url string) bool {
+	_, err := s.Key(url)
+	return err == nil
+}
+
+func notFound(url string) error {
+	return fault.Wrap(fault.NotFound, fs.ErrNotExist, "no object at %s", short(url))
+}
+
+// Open streams an object's bytes.
+func (s *Store) Open(ctx context.Context, url string) (io.ReadCloser, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	p, err := s.at(url)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+			return nil, notFound(url)
+		}
+		return nil, fault.Wrap(fault.KindOf(err), err, "object %s", short(url))
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		f.Close()
+		return nil, notFound(url)
+	}
+	return f, nil
+}
+
+// Stat describes the object at url, nil when there is none.
+func (s *Store) Stat(ctx context.Context, url string) (*object.Info, error) {
+	p, err := s.at(url)
+	if err != nil {
+		return nil, err
+	}
+	release, err := s.lockShared(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	info, err := os.Lstat(p)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR):
+		return nil, nil
+	case err != nil:
+		return nil, fault.Wrap(fault.KindOf(err), err, "object %s", short(url))
+	case !info.Mode().IsRegular():
+		return nil, nil
+	}
+	out := &object.Info{Size: info.Size(), ModTime: info.ModTime()}
+	if r := s.readRecord(p); r.describes(info) {
+		out.ContentType, out.SHA256 = r.ContentType, r.SHA256
+	}
+	return out, nil
+}
+
+// List returns the keys that begin with prefix, sorted.
+func (s *Store) List(ctx context.Context, prefix string) ([]string, error) {
+	// The walk starts at the deepest folder that the prefix names.
+	dir := ""
+	if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
+		dir = prefix[:i]
+	}
+	if strings.HasPrefix(prefix, "/") || !fs.ValidPath(dir) && dir != "" {
+		return nil, nil // no stored key begins so
+	}
+	start, err := s.place(dir, nil)
+	if err != nil || start != filepath.Join(s.root, dir) {
+		return nil, nil // through a link: not part of the tree
+	}
+	var keys []string
+	err = filepath.WalkDir(start, func(p string, d fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+			return nil
+		}
+		if err != nil {
+			return fault.Wrap(fault.KindOf(err), err, "listing the object store %s", s.root)
+		}
+		key := strings.TrimPrefix(strings.TrimPrefix(p, s.root), "/")
+		switch {
+		case key == metaDir || key == tempDir:
+			return fs.SkipDir
+		case d.IsDir():
+			if !strings.HasPrefix(key+"/", prefix) && !strings.HasPrefix(prefix, key+"/") && key != "" {
+				return fs.SkipDir
+			}
+		case key != ".gitignore" && d.Type().IsRegular() && strings.HasPrefix(key, prefix):
+			keys = append(keys, key)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(keys)
+	return keys, nil
+}
+
+// ListAt returns the URLs of the objects below a URL.
+func (s *Store) ListAt(ctx context.Context, urlPrefix string) ([]string, error) {
+	key, err := s.Key(urlPrefix)
+	if err != nil {
+		return nil, err
+	}
+	prefix := strings.TrimSuffix(key, "/") + "/"
+	if prefix == "./" {
+		prefix = ""
+	}
+	keys, err := s.List(ctx, prefix)
+	for i := range keys {
+		keys[i] = scheme + filepath.Join(s.root, keys[i])
+	}
+	return keys, err
+}

@@ -1,0 +1,376 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"agentenv/fault"
+	"agentenv/store/doc"
+	"agentenv/store/document"
+)
+
+// How far the instance document may lag behind the journal of a run in progress.
+const (
+	foldEvery = time.Second
+	foldSteps = 64
+)
+
+// recorder writes one run's documents. A nil recorder writes nothing. It is used by the run's loop alone.
+type recorder struct {
+	docs     document.Store
+	log      *slog.Logger
+	now      func() time.Time
+	instance string
+
+	generation, epoch, seq, rev int64
+	total, startStep            int
+	entries                     []any       // completed_steps
+	outcomes                    *doc.Object // step_outcomes
+	folded                      *doc.Object // the context that the document holds
+	pending                     int         // completions that the document lacks
+	lastFold                    time.Time
+	gone                        bool // the document vanished: there is nothing to write to
+}
+
+// openRecorder registers the run and writes its seed, in one transaction: a document with a new id, or the reset of the one
+// with the given id under a new generation and epoch.
+func openRecorder(ctx context.Context, x *execution, id string, given bool) (*recorder, error) {
+	ctx, docs, err := x.engine.indexes.ensure(ctx, x.task.ID, collInstances, collJournal, collHeads)
+	if err != nil {
+		return nil, err
+	}
+	r := &recorder{docs: docs, log: x.log, now: x.engine.now, instance: id, total: len(x.task.Steps),
+		startStep: x.start, outcomes: &doc.Object{}, folded: x.clean, lastFold: x.engine.now(), entries: []any{}}
+	if err := r.docs.CheckID(id); err != nil {
+		return nil, err
+	}
+	for _, s := range x.task.Steps[:x.start] {
+		r.entries = append(r.entries, completedEntry(s.ID, "success"))
+	}
+	empty := NewContext()
+	seed, _ := rebase(diff(empty, x.clean), empty, empty)
+	register := func(tx document.Store) error { return r.register(ctx, tx, x, given, seed.encode(x.clean)) }
+	err = r.docs.Transact(ctx, register)
+	if given && fault.Is(err, fault.Exists) { // another process made it since we looked
+		err = r.docs.Transact(ctx, register)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *recorder) register(ctx context.Context, tx document.Store, x *execution, given bool, seed *doc.Object) error {
+	var old *doc.Object
+	if given {
+		var err error
+		if old, err = tx.FindOne(ctx, collInstances, document.By("instance_id", r.instance)); err != nil {
+			return err
+		}
+	}
+	r.generation, r.epoch, r.seq, r.rev = 0, 0, 0, 0
+	if old != nil {
+		if err := r.takeOver(ctx, tx, old); err != nil {
+			return err
+		}
+	}
+	first := r.seq + 1
+	r.seq += int64(x.start) + 1
+	var err error
+	if old == nil {
+		err = tx.Insert(ctx, collInstances, r.newDocument(x))
+	} else {
+		err = r.reset(ctx, tx, old, x.clean)
+	}
+	if err != nil {
+		return err
+	}
+	for i, s := range x.task.Steps[:x.start] {
+		if err := r.putRow(ctx, tx, s.ID, first+int64(i), "success", (&delta{}).encode(nil)); err != nil {
+			return err
+		}
+	}
+	if err := r.putRow(ctx, tx, "__seed__", r.seq, "seed", seed); err != nil {
+		return err
+	}
+	_, err = tx.Replace(ctx, collHeads, document.By("instance_id", r.instance), r.head(), true)
+	return err
+}
+
+func completedEntry(id, status string) *doc.Object {
+	return doc.Of("step_id", id, "status", status)
+}
+
+// takeOver reads where an existing instance stands; rows that its document lacks raise the sequence.
+func (r *recorder) takeOver(ctx context.Context, tx document.Store, old *doc.Object) error {
+	r.generation, _ = old.Int("run_generation")
+	r.epoch, _ = old.Int("attempt_epoch")
+	r.rev, _ = old.Int("rev")
+	r.seq, _ = old.Int("journal_seq")
+	head, err := tx.FindOne(ctx, collHeads, document.By("instance_id", r.instance))
+	if err != nil {
+		return err
+	}
+	if seq, ok := head.Int("seq"); ok {
+		r.seq = max(r.seq, seq)
+	}
+	r.generation++
+	r.epoch++
+	return nil
+}
+
+func (r *recorder) head() *doc.Object {
+	return doc.Of("instance_id", r.instance, "generation", doc.Int(r.generation), "epoch", doc.Int(r.epoch), "seq", doc.Int(r.seq))
+}
+
+func (r *recorder) newDocument(x *execution) *doc.Object {
+	at := r.now()
+	return doc.Of("instance_id", r.instance, "task_id", x.task.ID, "task_version", versionValue(x.task.Version),
+		"total_steps", doc.Int(r.total), "created_at_utc", minuteTime(at), "rev", doc.Int(0), "run_generation", doc.Int(0),
+		"context", x.clean, "completed_steps", slices.Clone(r.entries), "status", "running", "error", nil, "completed_at_utc", nil,
+		"current_step", doc.Int(x.start), "rerecorded_steps", []any{}, "attempt_epoch", doc.Int(0), "journal_seq", doc.Int(r.seq),
+		"created_at_precise_utc", preciseTime(at), "step_outcomes", &doc.Object{})
+}
+
+func (r *recorder) reset(ctx context.Context, tx document.Store, old, clean *doc.Object) error {
+	was := r.rev
+	r.rev++
+	set := doc.Of("context", clean, "completed_steps", slices.Clone(r.entries), "status", "running", "error", nil, "completed_at_utc", nil,
+		"current_step", doc.Int(r.startStep), "rerecorded_steps", []any{}, "journal_seq", doc.Int(r.seq),
+		"rev", doc.Int(r.rev), "run_generation", doc.Int(r.generation), "attempt_epoch", doc.Int(r.epoch), "step_outcomes", &doc.Object{})
+	var unset []string
+	for _, k := range []string{"outcome_class", "ended_at_precise_utc", "end_step"} {
+		if _, there := old.Get(k); there {
+			unset = append(unset, k)
+		}
+	}
+	n, err := tx.Update(ctx, collInstances, document.By("instance_id", r.instance, "rev", doc.Int(was)), document.Update{Set: set, Unset: unset}, false)
+	if err == nil && n == 0 {
+		err = fault.New(fault.Conflict, "another process changed it at the same moment; try again")
+	}
+	return err
+}
+
+// putRow writes a step's row in place of an earlier one, but never of one that a later generation wrote.
+func (r *recorder) putRow(ctx context.Context, tx document.Store, step string, seq int64, status string, ops *doc.Object) error {
+	row := doc.Of("instance_id", r.instance, "step_id", step, "seq", doc.Int(seq), "generation", doc.Int(r.generation),
+		"status", status, "recorded_at", preciseTime(r.now()), "ops", ops)
+	mine := document.By("instance_id", r.instance, "step_id", step).And("generation", document.Lte, doc.Int(r.generation))
+	_, err := tx.Replace(ctx, collJournal, mine, row, true)
+	if fault.Is(err, fault.Exists) {
+		return &Superseded{r.instance, step, fmt.Sprintf("it was re-registered after generation %d", r.generation)}
+	}
+	return err
+}
+
+// commit writes the rows of steps that ended, all or none, under the fence of the run's head.
+func (r *recorder) commit(ctx context.Context, rows []*attempt) error {
+	if r == nil || r.gone {
+		return nil
+	}
+	ops := make([]*doc.Object, len(rows))
+	for i, a := range rows {
+		ops[i] = a.delta.encode(a.after)
+	}
+	ctx = context.WithoutCancel(ctx)
+	next := r.seq + int64(len(rows))
+	fence := document.By("instance_id", r.instance, "generation", doc.Int(r.generation), "epoch", doc.Int(r.epoch))
+	err := r.docs.Transact(ctx, func(tx document.Store) error {
+		n, err := tx.Update(ctx, collHeads, fence, document.Update{Set: doc.Of("seq", doc.Int(next))}, false)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return r.superseded(ctx, tx, rows[0].step.ID)
+		}
+		for i, a := range rows {
+			if err := r.putRow(ctx, tx, a.step.ID, r.seq+1+int64(i), a.status, ops[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	var taken *Superseded
+	switch {
+	case errors.As(err, &taken):
+		return taken
+	case err != nil:
+		return fault.At(err, "instance %s: the result of step %q could not be recorded", r.instance, rows[0].step.ID)
+	}
+	r.seq = next
+	return nil
+}
+
+// superseded explains why the fence refused a write.
+func (r *recorder) superseded(ctx context.Context, tx document.Store, step string) error {
+	d, err := tx.FindOne(ctx, collInstances, document.By("instance_id", r.instance))
+	if err != nil {
+		return err
+	}
+	reason := "its record is gone"
+	if d != nil {
+		generation, _ := d.Int("run_generation")
+		epoch, _ := d.Int("attempt_epoch")
+		reason = fmt.Sprintf("it was re-registered (generation %d -> %d)", r.generation, generation)
+		if generation == r.generation {
+			reason = fmt.Sprintf("it was dispatched under attempt epoch %d, and the instance is at %d", r.epoch, epoch)
+		}
+	}
+	return &Superseded{r.instance, step, reason}
+}
+
+// completed notes a step whose row is written.
+func (r *recorder) completed(a *attempt, class Class) {
+	if r == nil {
+		return
+	}
+	r.entries = append(r.entries, completedEntry(a.step.ID, a.status))
+	r.outcomes.Set(a.step.ID, string(class))
+	r.pending++
+}
+
+// foldTimer fires when the document must be brought up to date; nil when it is.
+func (r *recorder) foldTimer() <-chan time.Time {
+	if r == nil || r.pending == 0 || r.gone {
+		return nil
+	}
+	return time.After(foldEvery - r.now().Sub(r.lastFold))
+}
+
+// foldIfDue brings the instance document up to date when it lags far enough, or would with more completions.
+func (x *execution) foldIfDue(ctx, stepCtx context.Context, more int) {
+	r := x.rec
+	if r == nil || r.pending == 0 || (r.pending+more < foldSteps+min(more, 1) && r.now().Sub(r.lastFold) < foldEvery) {
+		return
+	}
+	ctx = context.WithoutCancel(ctx)
+	err := r.docs.Transact(ctx, func(tx document.Store) error { return r.write(ctx, tx, x.clean, nil) })
+	r.lastFold = r.now()
+	if err != nil {
+		x.recordFailed(stepCtx, err)
+	}
+}
+
+// recordFailed ends the run when it was superseded; any other trouble with the document is tried again with the next write,
+// since the rows hold the truth.
+func (x *execution) recordFailed(stepCtx context.Context, err error) {
+	var taken *Superseded
+	if errors.As(err, &taken) {
+		if x.terminal == nil {
+			x.terminal = taken
+		}
+		x.next(stepCtx, Signal{Kind: SignalCancelled})
+		return
+	}
+	x.log.Warn("the instance document lags behind its journal", "instance", x.instance, "error", err)
+}
+
+// ending is a change of status that goes with a write.
+type ending struct {
+	status  string      // "" when only the class is known
+	set     *doc.Object // what to set with it
+	failure string      // id of the step that failed the run
+	bumps   int64       // of rev
+}
+
+// write brings the document to what the run knows, under the fence of its revision, generation and epoch; end may be nil.
+func (r *recorder) write(ctx context.Context, tx document.Store, clean *doc.Object, end *ending) error {
+	const tries = 1000
+	for range tries {
+		if r.gone {
+			return nil
+		}
+		entries := slices.Clone(r.entries)
+		next := r.rev + int64(r.pending)
+		set := doc.Of("current_step", doc.Int(r.currentStep()), "journal_seq", doc.Int(r.seq), "step_outcomes", r.outcomes.Clone())
+		if clean != r.folded {
+			set.Set("context", clean)
+		}
+		if end != nil {
+			next += end.bumps
+			for _, k := range end.set.Keys() {
+				set.Set(k, end.set.Value(k))
+			}
+			if end.failure != "" {
+				entries = append(entries, completedEntry(end.failure, "failure"))
+			}
+		}
+		set.Set("completed_steps", entries).Set("rev", doc.Int(next))
+		guard := document.By("instance_id", r.instance, "rev", doc.Int(r.rev), "run_generation", doc.Int(r.generation), "attempt_epoch", doc.Int(r.epoch))
+		n, err := tx.Update(ctx, collInstances, guard, document.Update{Set: set}, false)
+		if err != nil {
+			return err
+		}
+		if n == 1 {
+			r.rev, r.folded, r.pending = next, clean, 0
+			return nil
+		}
+		if err := r.lookAgain(ctx, tx, end); err != nil {
+			return err
+		}
+	}
+	return fault.New(fault.Conflict, "instance %s: its document changed %d times while it was written", r.instance, tries)
+}
+
+// lookAgain takes in what another writer did to the document: a mark of cancellation stays, a later attempt ends this one.
+func (r *recorder) lookAgain(ctx context.Context, tx document.Store, end *ending) error {
+	d, err := tx.FindOne(ctx, collInstances, document.By("instance_id", r.instance))
+	if err != nil {
+		return err
+	}
+	if d == nil {
+		r.gone = true
+		r.log.Warn("the instance document is gone; the run goes on without a record", "instance", r.instance)
+		return nil
+	}
+	generation, _ := d.Int("run_generation")
+	epoch, _ := d.Int("attempt_epoch")
+	if generation != r.generation || epoch != r.epoch {
+		return r.superseded(ctx, tx, "")
+	}
+	r.rev, _ = d.Int("rev")
+	status := d.Str("status")
+	if end != nil && (status == "completed" || (end.status == "completed" && status != "running")) {
+		for _, k := range []string{"status", "error", "completed_at_utc", "outcome_class"} {
+			end.set.Delete(k)
+		}
+	}
+	return nil
+}
+
+func (r *recorder) currentStep() int {
+	if len(r.entries) == r.startStep {
+		return r.startStep
+	}
+	return len(r.entries)
+}
+
+// end writes the last state of a run and takes its head away; it is tried three times.
+func (r *recorder) end(ctx context.Context, clean *doc.Object, e ending) error {
+	ctx = context.WithoutCancel(ctx)
+	fence := document.By("instance_id", r.instance, "generation", doc.Int(r.generation), "epoch", doc.Int(r.epoch))
+	rev, pending, folded := r.rev, r.pending, r.folded
+	var err error
+	for _, wait := range []time.Duration{500 * time.Millisecond, time.Second, 0} {
+		err = r.docs.Transact(ctx, func(tx document.Store) error {
+			r.rev, r.pending, r.folded = rev, pending, folded
+			e := e
+			e.set = e.set.Clone()
+			if err := r.write(ctx, tx, clean, &e); err != nil {
+				return err
+			}
+			_, err := tx.Delete(ctx, collHeads, fence)
+			return err
+		})
+		var taken *Superseded
+		if err == nil || errors.As(err, &taken) {
+			return err
+		}
+		time.Sleep(wait)
+	}
+	return err
+}

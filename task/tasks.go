@@ -1,0 +1,170 @@
+package task
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"agentenv/fault"
+	"agentenv/store"
+	"agentenv/store/doc"
+	"agentenv/store/document"
+)
+
+// Tasks stores tasks: immutable versions of an id, counted from 1. It is safe for concurrent use, also by several processes.
+type Tasks struct {
+	registry *Registry
+	docs     document.Store
+	indexes  *indexes
+	log      *slog.Logger
+	now      func() time.Time
+}
+
+// NewTasks returns the task store over a registry and a document store. A nil log discards; now is the clock (nil: time.Now).
+func NewTasks(reg *Registry, docs document.Store, log *slog.Logger, now func() time.Time) *Tasks {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	if now == nil {
+		now = time.Now
+	}
+	return &Tasks{registry: reg, docs: docs, indexes: &indexes{docs: docs}, log: log, now: now}
+}
+
+// putTries is how often a new version is tried when others take the number first.
+const putTries = 5
+
+// Put stores the task as the next version of its id and returns it with that version; t is not changed. With a Version
+// set, that must be the next one, else the error is of kind Conflict. A task without steps or without an id is Invalid.
+func (s *Tasks) Put(ctx context.Context, t *Task) (*Task, error) { return s.put(ctx, t, false) }
+
+// Create is Put that also stores every step as the next version of its own id in the step store, and records these versions
+// in the task; all of it is written, or nothing.
+func (s *Tasks) Create(ctx context.Context, t *Task) (*Task, error) { return s.put(ctx, t, true) }
+
+func (s *Tasks) put(ctx context.Context, t *Task, withSteps bool) (*Task, error) {
+	if t.ID == "" {
+		return nil, fault.New(fault.Invalid, "a task needs an id to be stored")
+	}
+	if len(t.Steps) == 0 {
+		return nil, fault.New(fault.Invalid, "task %s has no steps: it could never run", t.ID)
+	}
+	if err := s.docs.CheckID(t.ID); err != nil {
+		return nil, err
+	}
+	ctx, docs, err := s.indexes.ensure(ctx, t.ID, collTasks, collSteps)
+	if err != nil {
+		return nil, err
+	}
+	for range putTries {
+		var stored *Task
+		err = docs.Transact(ctx, func(tx document.Store) error {
+			var err error
+			stored, err = s.write(ctx, tx, t, withSteps)
+			return err
+		})
+		if !fault.Is(err, fault.Exists) {
+			return stored, err
+		}
+		if t.Version > 0 {
+			return nil, versionConflict(t.ID, t.Version-1, t.Version)
+		}
+	}
+	return nil, fault.At(err, "task %s: others stored versions of it at the same moment, %d times", t.ID, putTries)
+}
+
+func versionConflict(id string, current, offered int64) error {
+	return fault.New(fault.Conflict, "task %s in %s is at version %d or beyond, so the next one is not %d; read it again and redo the change", id, collTasks, current, offered).
+		WithClass("ConcurrentModificationError")
+}
+
+func (s *Tasks) write(ctx context.Context, tx document.Store, t *Task, withSteps bool) (*Task, error) {
+	latest, err := tx.LatestVersion(ctx, collTasks, t.ID)
+	if err != nil {
+		return nil, err
+	}
+	if t.Version > 0 && t.Version != latest+1 {
+		return nil, fault.New(fault.Conflict, "task %s in %s is at version %d; the next one is %d, not %d", t.ID, collTasks, latest, latest+1, t.Version).
+			WithClass("ConcurrentModificationError")
+	}
+	at := preciseTime(s.now())
+	stored := *t
+	stored.Version = latest + 1
+	if withSteps {
+		stored.Steps = make([]*Step, len(t.Steps))
+		for i, step := range t.Steps {
+			copied := *step
+			if copied.Version, err = s.writeStep(ctx, tx, &copied, at); err != nil {
+				return nil, fault.At(err, "task %s, step %q", t.ID, step.ID)
+			}
+			stored.Steps[i] = &copied
+		}
+	}
+	return &stored, tx.Insert(ctx, collTasks, stored.Document().Set("created_at_utc", at))
+}
+
+func (s *Tasks) writeStep(ctx context.Context, tx document.Store, step *Step, at string) (int64, error) {
+	latest, err := tx.LatestVersion(ctx, collSteps, step.ID)
+	if err != nil {
+		return 0, err
+	}
+	step.Version = latest + 1
+	return step.Version, tx.Insert(ctx, collSteps, step.Document().Set("created_at_utc", at))
+}
+
+// Get returns a version of a task, the newest for version 0; a NotFound error when there is none.
+func (s *Tasks) Get(ctx context.Context, id string, version int64) (*Task, error) {
+	ctx = store.WithRunScope(ctx, id)
+	f := document.By("id", id)
+	name := "Task " + id
+	if version > 0 {
+		f = f.And("version", document.Eq, doc.Int(version))
+		name += " version=" + string(doc.Int(version))
+	}
+	d, err := s.docs.FindOne(ctx, collTasks, f, document.Sort{Path: "version", Desc: true})
+	if err != nil {
+		return nil, err
+	}
+	if d == nil {
+		return nil, fault.New(fault.NotFound, "%s not found", name)
+	}
+	return s.registry.ParseTask(d, ParseOptions{})
+}
+
+// Latest returns the newest version of a task that is stored, 0 when there is none.
+func (s *Tasks) Latest(ctx context.Context, id string) (int64, error) {
+	return s.docs.LatestVersion(store.WithRunScope(ctx, id), collTasks, id)
+}
+
+// Versions returns the versions of a task, the newest first.
+func (s *Tasks) Versions(ctx context.Context, id string) ([]int64, error) {
+	docs, err := s.docs.Query(store.WithRunScope(ctx, id), collTasks, document.Query{Filter: document.By("id", id), Sort: []document.Sort{{Path: "version", Desc: true}}})
+	if err != nil {
+		return nil, err
+	}
+	var all []int64
+	for _, d := range docs {
+		if v, ok := d.Int("version"); ok {
+			all = append(all, v)
+		}
+	}
+	return all, nil
+}
+
+// List returns the newest version of each task, sorted by id, and how many tasks there are before the cut. A document that
+// this program cannot read is left out, with a warning.
+func (s *Tasks) List(ctx context.Context, limit, offset int) (page []*Task, total int, err error) {
+	docs, total, err := s.docs.LatestPerID(ctx, collTasks, document.LatestQuery{Query: document.Query{Sort: []document.Sort{{Path: "id"}}, Limit: limit, Offset: offset}})
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, d := range docs {
+		t, err := s.registry.ParseTask(d, ParseOptions{})
+		if err != nil {
+			s.log.Warn("a stored task cannot be read and is left out", "task", d.Str("id"), "error", err)
+			continue
+		}
+		page = append(page, t)
+	}
+	return page, total, nil
+}
