@@ -87,9 +87,6 @@ func (c *BuildContext) Dockerfile() string { return norm.NFC.String(c.dockerfile
 // Entries returns what the context holds, sorted by name. The caller must not change it.
 func (c *BuildContext) Entries() []ContextEntry { return c.entries }
 
-// Dir returns the folder that was listed.
-func (c *BuildContext) Dir() string { return c.dir }
-
 // SourceDigest returns "sha256:<hex>" over the Dockerfile's path, the platform ("" = none) and every entry: the identity of a build.
 func (c *BuildContext) SourceDigest(platform string) string {
 	b := []byte(`{"scheme":1,"dockerfile":`)

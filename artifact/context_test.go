@@ -90,7 +90,15 @@ func TestContextArchive(t *testing.T) {
 	if back.SourceDigest("") != c.SourceDigest("") {
 		t.Error("what was unpacked is another context")
 	}
+	laid := t.TempDir()
+	if err := c.WriteTo(t.Context(), laid); err != nil {
+		t.Fatal(err)
+	}
+	if back := need[*artifact.BuildContext](t)(artifact.OpenContext(t.Context(), laid, "")); back.SourceDigest("") != c.SourceDigest("") {
+		t.Error("what was laid out is another context")
+	}
 	write(t, dir, map[string]string{"app/main.py": "print(2)\n"})
+	wantKind(t, c.WriteTo(t.Context(), t.TempDir()), fault.Conflict, "app/main.py")
 	wantKind(t, c.Archive(t.Context(), io.Discard), fault.Conflict, "app/main.py", "changed")
 }
 
@@ -306,4 +314,21 @@ func FuzzSafeName(f *testing.F) {
 			t.Fatalf("%q became %q", in, out)
 		}
 	})
+}
+
+func TestContextOf(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"Dockerfile": "FROM scratch\nCOPY a /a\n", "a": "a\n", "deep/b": "b\n", ".dockerignore": "logs\nDockerfile\n!logs/keep\n", "x": "x\n",
+		"artifact.toml": "type=\"docker_image\"\n"})
+	at := func(name, file string) artifact.ContextFile {
+		return artifact.ContextFile{Name: name, Path: filepath.Join(dir, file)}
+	}
+	c := need[*artifact.BuildContext](t)(artifact.ContextOf(t.Context(), "img", "", []artifact.ContextFile{at(".dockerignore", ".dockerignore"), at("Dockerfile", "Dockerfile"),
+		at("a", "a"), at("artifact.toml", "artifact.toml"), at("dirlink/deep/b", "deep/b"), at("logs/drop", "x"), at("logs/keep", "x"), at("sub/deep/b", "deep/b")}))
+	// The reference gives this digest to a bundle's image of these files.
+	if got := c.SourceDigest(""); got != "sha256:317e1a4583d3a29207f2962e368799442bd3f4480f550e24efdbe12158cf4755" {
+		t.Errorf("digest %s of %v", got, c.Entries())
+	}
+	_, err := artifact.ContextOf(t.Context(), "img", "", []artifact.ContextFile{at("a", "a")})
+	wantKind(t, err, fault.Invalid, "no Dockerfile")
 }

@@ -34,16 +34,24 @@ type stage struct {
 	log     *bytes.Buffer
 }
 
-func newStage(t testing.TB, change func(*artifact.Options)) *stage {
+// openRouter opens the two document stores of a state folder.
+func openRouter(t testing.TB, dir string) document.Store {
 	t.Helper()
-	dir := t.TempDir()
 	db := func(name string, check func(string) error) document.Store {
-		s, err := sqlite.New(sqlite.Options{Path: filepath.Join(dir, "document_store", name), CheckID: check})
+		s, err := sqlite.New(sqlite.Options{Path: filepath.Join(dir, name), CheckID: check})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
+	r := document.NewRouter(db("documents.db", nil), db("local.db", store.CheckLocalID))
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+func newStage(t testing.TB, change func(*artifact.Options)) *stage {
+	t.Helper()
+	dir := t.TempDir()
 	objects := func(name string) object.Store {
 		s, err := localfs.New(filepath.Join(dir, name))
 		if err != nil {
@@ -52,7 +60,7 @@ func newStage(t testing.TB, change func(*artifact.Options)) *stage {
 		return s
 	}
 	s := &stage{dir: dir, log: &bytes.Buffer{}}
-	s.docs = document.NewRouter(db("documents.db", nil), db("local.db", store.CheckLocalID))
+	s.docs = openRouter(t, filepath.Join(dir, "document_store"))
 	s.objects = object.NewRouter(objects("shared_objects"), objects("object_store"))
 	o := artifact.Options{Documents: s.docs, Objects: s.objects, Log: slog.New(slog.NewTextHandler(s.log, nil))}
 	if change != nil {
@@ -62,7 +70,7 @@ func newStage(t testing.TB, change func(*artifact.Options)) *stage {
 	if s.store, err = artifact.New(o); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.docs.Close(); s.objects.Close() })
+	t.Cleanup(func() { s.objects.Close() })
 	return s
 }
 

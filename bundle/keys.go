@@ -151,7 +151,7 @@ func knownTypes(store string) []string {
 }
 
 func article(word string) string {
-	if strings.ContainsRune("aeiou", rune(word[0])) {
+	if word != "" && strings.ContainsRune("aeiou", rune(word[0])) {
 		return "an"
 	}
 	return "a"

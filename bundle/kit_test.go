@@ -21,6 +21,7 @@ import (
 	"agentenv/store/doc"
 	"agentenv/store/document"
 	"agentenv/store/document/sqlite"
+	"agentenv/store/object"
 	"agentenv/store/object/localfs"
 	"agentenv/task"
 )
@@ -71,6 +72,21 @@ type kit struct {
 	down        *ledgerOfDeployed
 	runner      *bundle.Runner
 	engine      *task.Engine
+	onInsert    func() // runs after each write of an artifact's bytes; nil = nothing
+}
+
+// tapped calls the kit after bytes were written.
+type tapped struct {
+	object.Store
+	k *kit
+}
+
+func (t tapped) PutAll(ctx context.Context, next func() (object.Item, error)) ([]object.Written, error) {
+	w, err := t.Store.PutAll(ctx, next)
+	if t.k.onInsert != nil {
+		t.k.onInsert()
+	}
+	return w, err
 }
 
 func newKit(t testing.TB) *kit {
@@ -79,7 +95,7 @@ func newKit(t testing.TB) *kit {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &kit{home: home, state: filepath.Join(t.TempDir(), "state"), images: &engineImages{held: map[string]string{}}, down: &ledgerOfDeployed{}}
+	k := &kit{home: home, state: filepath.Join(t.TempDir(), "agent-env"), images: &engineImages{held: map[string]string{}}, down: &ledgerOfDeployed{}}
 	db := func(name string, check func(string) error) document.Store {
 		s, err := sqlite.New(sqlite.Options{Path: filepath.Join(k.state, "document_store", name), CheckID: check})
 		if err != nil {
@@ -92,7 +108,7 @@ func newKit(t testing.TB) *kit {
 		t.Fatal(err)
 	}
 	k.docs = document.NewRouter(db("documents.db", nil), db("local.db", store.CheckLocalID))
-	if k.artifacts, err = artifact.New(artifact.Options{Documents: k.docs, Objects: objects}); err != nil {
+	if k.artifacts, err = artifact.New(artifact.Options{Documents: k.docs, Objects: tapped{objects, k}}); err != nil {
 		t.Fatal(err)
 	}
 	if k.registry, err = task.NewRegistry(k.steps()...); err != nil {
@@ -153,8 +169,12 @@ func (k *kit) steps() []*task.StepType {
 			return do(func(context.Context, *task.Run) error { return nil }), nil, nil
 		},
 		Preflight: func(ctx context.Context, s *task.Step) []string {
-			if _, err := k.artifacts.Get(ctx, artifact.Ref{ID: s.Fields.Str("script_artifact_id")}); err != nil {
+			a, err := k.artifacts.Get(ctx, artifact.Ref{ID: s.Fields.Str("script_artifact_id")})
+			if err != nil {
 				return []string{err.Error()}
+			}
+			if a.Type() != artifact.TypeFile {
+				return []string{"the script is no file"}
 			}
 			return nil
 		},

@@ -55,15 +55,6 @@ func quoteAll(values []string) string {
 	return strings.Join(out, ", ")
 }
 
-// leaving reports whether a name is left behind by file managers and interpreters and never counts.
-func leaving(name string) bool {
-	switch name {
-	case ".DS_Store", "Thumbs.db", "desktop.ini", "__pycache__":
-		return true
-	}
-	return false
-}
-
 // closest returns up to three of the known names that are near name.
 func closest(name string, known []string) []string {
 	var out []string

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
+	"agentenv/artifact"
 	"agentenv/fault"
 	"agentenv/store"
 	"agentenv/store/doc"
@@ -88,7 +89,7 @@ func (s *scanner) top() {
 		name := e.Name()
 		right, known := reserved[fold(name)]
 		switch {
-		case strings.HasPrefix(name, ".") || leaving(name):
+		case strings.HasPrefix(name, ".") || artifact.Leaving(name):
 		case !utf8.ValidString(name):
 			s.p.add(printable(name), "the name is not UTF-8; rename it")
 		case fold(name) == "bundle.toml":
@@ -153,7 +154,7 @@ func (s *scanner) kindDir(k *kind) {
 	seen := map[string]string{}
 	var found []*Entity
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") || leaving(e.Name()) {
+		if strings.HasPrefix(e.Name(), ".") || artifact.Leaving(e.Name()) {
 			continue
 		}
 		ent := s.entity(k, dir, e.Name())
@@ -257,7 +258,7 @@ func (s *scanner) folder(e *Entity) {
 	files, folders := 0, 0
 	only := []string{}
 	for _, c := range entries {
-		if leaving(c.Name()) {
+		if artifact.Leaving(c.Name()) {
 			only = append(only, c.Name())
 			continue
 		}
@@ -268,6 +269,7 @@ func (s *scanner) folder(e *Entity) {
 		switch {
 		case why != "":
 			s.p.add(e.Path+"/"+printable(c.Name()), why)
+			files++
 		case info.IsDir():
 			folders++
 		default:

@@ -3,74 +3,13 @@ package bundle
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"sort"
-	"strings"
-	"time"
 
 	"agentenv/artifact"
 	"agentenv/fault"
-	"agentenv/sandbox"
 	"agentenv/store/doc"
-	"agentenv/store/document"
 	"agentenv/task"
 )
-
-// Providers is what is asked of the sandbox providers; the manager of sandboxes is one.
-type Providers interface {
-	// Resolve checks a provider spec ("" = the configured default) and returns its names.
-	Resolve(spec string) ([]string, error)
-	Provider(name string) (sandbox.Provider, error)
-}
-
-// ImageBuild is one image to build on this machine's engine.
-type ImageBuild struct {
-	ID         string                 // of the artifact
-	Name       string                 // name:tag the image gets
-	Sources    string                 // digest of the sources, the value of the label dev.agentenv.sources
-	Context    *artifact.BuildContext // folder and Dockerfile
-	Platform   string                 // "" = the engine's own
-	Dockerfile string                 // slash path in the context
-}
-
-// SourcesLabel marks an image with the digest of the sources it was built from.
-const SourcesLabel = "dev.agentenv.sources"
-
-// ImageBuilder builds images on this machine's engine. It is safe for concurrent use.
-type ImageBuilder interface {
-	// Holds reports whether the engine has an image of this name whose sources label has this value.
-	Holds(ctx context.Context, name, sources string) (bool, error)
-	// Build builds the image and gives it its name and the sources label; progress gets a line at a time. A failed build is an Invalid
-	// error that ends in the build's last output.
-	Build(ctx context.Context, b ImageBuild, progress func(line string)) error
-}
-
-// Deps are what a Runner works with. Documents and Artifacts route @local ids to the per-user stores.
-type Deps struct {
-	Registry  *task.Registry
-	Documents document.Store
-	Artifacts *artifact.Store
-	Providers Providers
-	Images    ImageBuilder                                          // nil = no engine
-	Pin       func(ctx context.Context, ref string) (string, error) // resolves a tag to name:tag@sha256:…; nil = cannot
-	StateRoot string                                                // holds the locks
-	Log       *slog.Logger                                          // nil = nothing is logged
-	Now       func() time.Time                                      // nil = time.Now
-}
-
-// Runner plans and writes bundles. It keeps no state and is safe for concurrent use.
-type Runner struct{ Deps }
-
-// NewRunner returns a Runner over d.
-func NewRunner(d Deps) *Runner {
-	if d.Log == nil {
-		d.Log = slog.New(slog.DiscardHandler)
-	}
-	if d.Now == nil {
-		d.Now = time.Now
-	}
-	return &Runner{d}
-}
 
 // Selection says what of a bundle runs; with neither tasks nor evals every eval, or every task when there is no eval.
 type Selection struct {
@@ -321,93 +260,6 @@ func (p *Plan) artifact(ctx context.Context, r *resolver, e *Entity, done map[*E
 	return en, nil
 }
 
-// content checks what each type wants in its folder.
-func (p *Plan) content(ctx context.Context, en *entry, found *problems) error {
-	e := en.e
-	names := make([]string, len(en.files))
-	for i, f := range en.files {
-		names[i] = f.name
-	}
-	one := func() {
-		if len(en.files) != 1 {
-			found.add(e.Path, fmt.Sprintf("%s %s holds exactly one file, and this folder holds %d", article(e.Type), e.Type, len(en.files)))
-		}
-	}
-	switch e.Type {
-	case artifact.TypeFile:
-		one()
-	case artifact.TypeUniverse:
-		if len(en.files) == 0 {
-			found.add(e.Path, "a file_artifact_universe needs at least one file")
-		}
-	case artifact.TypeSkill:
-		for _, f := range en.files {
-			if f.name == artifact.SkillFile {
-				text, err := readConfig(f.disk)
-				if err == nil {
-					_, _, err = artifact.ParseSkill(e.ID, text)
-				}
-				if err != nil {
-					found.add(e.Path, printable(err.Error()))
-				}
-			}
-		}
-	case artifact.TypeCLI:
-		spec := artifact.CLISpec{Command: e.config.Str("command_name"), Entrypoint: e.config.Str("entrypoint")}
-		for _, why := range artifact.CheckCLI(spec, names) {
-			found.add(e.Path, printable(why))
-		}
-	case artifact.TypeEnvironment:
-		if e.config.Value("file") == nil {
-			one()
-		} else if len(en.files) > 0 {
-			found.add(e.Path, "file names another artifact, so the folder holds only its artifact.toml")
-		}
-	case artifact.TypeEnvironmentUniverse:
-		en.envs, en.meta = p.b.universeFolder(e, en.files, found)
-		if len(en.envs)+len(e.config.Arr("environment_artifacts")) == 0 {
-			found.add(e.Path, "an environment_universe needs at least one environment")
-		}
-		seen := map[string]bool{}
-		for _, u := range en.envs {
-			seen[u.name] = true
-		}
-		for _, need := range en.needs {
-			if name := need.e.config.Str("environment_name"); seen[name] {
-				found.add(e.Path, "two environments are named "+shown(name))
-			} else {
-				seen[name] = true
-			}
-		}
-	case artifact.TypeDockerImage:
-		return p.imageContent(ctx, en, found)
-	}
-	return nil
-}
-
-func (p *Plan) imageContent(ctx context.Context, en *entry, found *problems) error {
-	e := en.e
-	if ref := e.config.Value("ref"); ref != nil {
-		if len(p.b.walk(e, false, found)) > 0 {
-			found.add(e.Path, "ref names an image in a registry, so the folder holds only its artifact.toml; drop ref or the files")
-		}
-		if r, ok := ref.(string); ok && artifact.RegistryOf(r) == "" {
-			found.add(e.Path, "ref "+shown(r)+" must spell out its registry, as docker.io/library/… does")
-		}
-		return nil
-	}
-	c, err := artifact.OpenContext(ctx, e.disk, "Dockerfile")
-	if err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		found.add(e.Path, printable(err.Error()))
-		return nil
-	}
-	en.context = c
-	return nil
-}
-
 // ask reads references to the stores, each once, and reports what is not there or does not fit.
 func (p *Plan) ask(ctx context.Context, refs []storeRef, found *problems, stores bool) {
 	if !stores {
@@ -493,100 +345,6 @@ func (p *Plan) images(done map[*Entity]*entry, found *problems) {
 		}
 		en.r.task = t
 	}
-}
-
-// preflight checks every deploy of the selected tasks on the provider that it will go to.
-func (p *Plan) preflight(ctx context.Context, found *problems) error {
-	said := map[string]int{}
-	order := []string{}
-	where := map[string]string{}
-	say := func(at, why string) {
-		if said[why]++; said[why] == 1 {
-			order, where[why] = append(order, why), at
-		}
-	}
-	lacks := map[string]string{}
-	for _, en := range p.tasks {
-		local := map[int]bool{}
-		for _, use := range en.r.images {
-			local[use.step] = true
-		}
-		for i, s := range en.r.task.Steps {
-			if s.Kind.Deploys == nil {
-				continue
-			}
-			at := stepWhere(en.e, en.r.steps[i].(*doc.Object))
-			for _, d := range s.Kind.Deploys(s) {
-				why, err := p.deployProblem(ctx, d, local[i], lacks)
-				if err != nil {
-					return err
-				}
-				if why != "" {
-					say(at, why)
-				}
-			}
-		}
-	}
-	for _, why := range order {
-		line := why
-		if n := said[why] - 1; n > 0 {
-			line += fmt.Sprintf(" (and %d more)", n)
-		}
-		found.add(where[why], line)
-	}
-	return nil
-}
-
-// deployProblem says why no provider of the deploy's chain takes it, "" when one does.
-func (p *Plan) deployProblem(ctx context.Context, d task.Deploy, built bool, lacks map[string]string) (string, error) {
-	spec := p.sel.Sandbox
-	if spec == "" {
-		spec = d.Provider
-	}
-	names, err := p.p.Providers.Resolve(spec)
-	if err != nil {
-		return printable(err.Error()), nil
-	}
-	var whys []string
-	for _, name := range names {
-		prov, err := p.p.Providers.Provider(name)
-		if err != nil {
-			whys = append(whys, printable(err.Error()))
-			continue
-		}
-		c := prov.Capabilities()
-		takes := false
-		for _, m := range c.Modes {
-			takes = takes || string(m) == d.Mode
-		}
-		switch {
-		case !takes && d.Mode == string(sandbox.VM):
-			whys = append(whys, "the provider "+name+" has no VMs; use container mode, or --sandbox local")
-		case !takes:
-			whys = append(whys, "the provider "+name+" takes no sandbox of the mode "+shown(d.Mode))
-		case built && !c.OnThisMachine:
-			whys = append(whys, "the image is built on this machine, which the provider "+name+" cannot reach; use --sandbox local, or push the image and name it by its registry")
-		case d.Mode == string(sandbox.Container) && c.OnThisMachine:
-			why, known := lacks[name]
-			if !known {
-				var parts []string
-				for _, l := range prov.Check(ctx) {
-					parts = append(parts, l.What+": "+l.Remedy)
-				}
-				if len(parts) > 0 {
-					why = "the provider " + name + " is not ready: " + printable(strings.Join(parts, "; "))
-				}
-				lacks[name] = why
-			}
-			if why == "" {
-				return "", ctx.Err()
-			}
-			whys = append(whys, why)
-		default:
-			return "", ctx.Err()
-		}
-	}
-	return strings.Join(whys, "; "), ctx.Err()
 }
 
 // ids returns every id that the plan may write.

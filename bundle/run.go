@@ -105,16 +105,18 @@ func (p *Plan) Run(ctx context.Context, o RunOptions) *Summary {
 	var all sync.WaitGroup
 	for i, en := range p.tasks {
 		runs[i] = &Run{Path: en.e.Path, TaskID: en.e.ID, Version: en.version, Outcome: Cancelled}
+	}
+	for i, en := range p.tasks {
+		select {
+		case turn <- struct{}{}:
+		case <-run.Done():
+		}
+		if run.Err() != nil {
+			break
+		}
 		all.Go(func() {
-			select {
-			case turn <- struct{}{}:
-				defer func() { <-turn }()
-			case <-run.Done():
-				return
-			}
-			if run.Err() == nil {
-				r.one(run, en, runs[i])
-			}
+			defer func() { <-turn }()
+			r.one(run, en, runs[i])
 		})
 	}
 	all.Wait()
@@ -218,32 +220,20 @@ func (r *session) metadata(en *entry) *doc.Object {
 	return m
 }
 
-// hold shows what stays up and waits for a signal, then tears it down; a second signal stops that.
+// hold shows what stays up and waits for a signal, then tears it down; a second signal stops that. After a signal that came while tasks
+// ran it tears down at once.
 func (r *session) hold(sum *Summary, say func(string)) {
 	n := 0
-	say("")
-	say("Kept up:")
-	for _, run := range sum.Runs {
-		if len(run.keptUp) == 0 {
-			continue
-		}
-		say("  " + run.Path)
-		for _, k := range run.keptUp {
-			n++
-			line := "    " + k.ID + "  " + k.Provider
-			if k.Record != "" {
-				line += "  " + k.Record
-			}
-			say(line)
-			for _, e := range k.Endpoints {
-				say("      " + e[0] + "  " + e[1])
-			}
-		}
+	for _, run := range r.kept {
+		n += len(run.keptUp)
 	}
-	say("")
-	say(fmt.Sprintf("Holding %s up; Ctrl-C tears them down.", count(n, "sandbox")))
-	if sum.Signal == nil && r.o.Signals != nil {
-		<-r.o.Signals
+	if sum.Signal == nil {
+		r.list(sum, say)
+		say("")
+		say(fmt.Sprintf("Holding %s up; Ctrl-C tears them down.", count(n, "sandbox")))
+		if r.o.Signals != nil {
+			<-r.o.Signals
+		}
 	}
 	r.o.Progress.Note(fmt.Sprintf("Tearing down %s (Ctrl-C again to stop now)", count(n, "sandbox")))
 	down, halt := context.WithCancel(context.WithoutCancel(r.teardown))
@@ -266,6 +256,28 @@ func (r *session) hold(sum *Summary, say func(string)) {
 	for _, run := range r.kept {
 		sum.Ended = append(sum.Ended, run.TornDown.Ended...)
 		sum.Left = append(sum.Left, run.TornDown.Left...)
+	}
+}
+
+// list shows what stays up and where it can be reached.
+func (r *session) list(sum *Summary, say func(string)) {
+	say("")
+	say("Kept up:")
+	for _, run := range sum.Runs {
+		if len(run.keptUp) == 0 {
+			continue
+		}
+		say("  " + run.Path)
+		for _, k := range run.keptUp {
+			line := "    " + k.ID + "  " + k.Provider
+			if k.Record != "" {
+				line += "  " + k.Record
+			}
+			say(line)
+			for _, e := range k.Endpoints {
+				say("      " + e[0] + "  " + e[1])
+			}
+		}
 	}
 }
 

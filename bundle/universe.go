@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
+	"agentenv/artifact"
 	"agentenv/store"
 )
 
@@ -68,7 +69,7 @@ func emptyFolders(disk, name string) []string {
 	var out []string
 	held := false
 	for _, c := range entries {
-		if leaving(c.Name()) {
+		if artifact.Leaving(c.Name()) {
 			continue
 		}
 		held = true

@@ -90,7 +90,7 @@ func (w *walker) folder(name, real string, chain []string) {
 		return
 	}
 	for _, c := range entries {
-		if leaving(c.Name()) || name == "" && c.Name() == w.skip {
+		if artifact.Leaving(c.Name()) || name == "" && c.Name() == w.skip {
 			continue
 		}
 		if len(w.out) >= maxWalkFiles {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"agentenv/config"
 	"agentenv/fault"
 )
 
@@ -32,6 +33,8 @@ type App struct {
 	StdoutTerminal bool
 	// Open wires stores, providers and the engine from the configuration; it opens none of them. Commands close what it returns.
 	Open func(ctx context.Context, log *slog.Logger) (*Services, error)
+	// Config reads the configuration; a broken file shows in what is read of it.
+	Config func() *config.Config
 
 	verbose bool
 }

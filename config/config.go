@@ -3,185 +3,135 @@
 package config
 
 import (
-	"errors"
-	"io"
-	"io/fs"
-	"os"
+	"os/user"
 	"path/filepath"
-	"strings"
-	"unicode/utf8"
+	"runtime"
+	"slices"
+	"sync"
 
 	"agentenv/fault"
 	"agentenv/store/doc"
 )
 
-// Env looks an environment variable up, like os.LookupEnv.
-type Env func(name string) (value string, set bool)
+// Env looks up an environment variable. "" means unset: an empty variable counts as unset everywhere.
+type Env func(name string) string
 
-// File is where the configuration comes from.
-type File struct {
-	Path   string // "" when there is none
-	Source string // "env", "walk-up", "none", or "error" when discovery failed
-}
-
-// Config is the configuration of one process. It is immutable and safe for concurrent use; a broken file breaks only the
-// calls that need it.
+// Config is one resolved configuration: the file as it was found and read once, and the environment as it is at each read.
+// Everything it returns is a copy or must not be changed. It is safe for concurrent use once Backends and SetSecrets were called.
 type Config struct {
-	env      Env
-	cwd      string // resolved
-	file     File
-	doc      *doc.Object // empty when there is no file
-	where    *outline
-	fileErr  error // an unreadable or malformed file
-	findErr  error // a failed discovery
+	env    Env
+	dir    string // the working folder, without symlinks
+	found  found
+	root   *doc.Object // the file's document; empty without one
+	broken error       // why the file could not be found or read; nil when there is none or it is fine
+
 	backends []Backend
+	known    []string // sandbox providers that exist
+	later    []string // sandbox providers of the reference that this version does not have
+	secrets  func(name string) (string, bool, error)
+
+	model   func() (*ModelSection, error)
+	literal bool // references stay as they are written: for reports and checks
 }
 
-// maxFile bounds the configuration file.
-const maxFile = 8 << 20
-
-// Load finds and reads the configuration for a process in cwd. backends are the table of what `impl` pointers may name
-// (see Backends). It never fails: what is wrong with the file is an error of the calls that read from it, of Err, and a
-// line in the reports.
-func Load(env Env, cwd string, backends []Backend) *Config {
-	c := &Config{env: env, cwd: cwd, doc: &doc.Object{}, where: &outline{}, backends: backends}
-	if abs, err := filepath.Abs(cwd); err == nil {
-		c.cwd = abs
+// Load finds and reads the configuration for a process that works in dir. It never fails and creates nothing: an error of
+// discovery or of the file's text is kept and returned by every read that needs the file.
+func Load(env Env, dir string) *Config {
+	c := &Config{env: env, dir: resolved(dir), root: &doc.Object{}}
+	c.found = discover(env, dir, c.dir)
+	switch {
+	case c.found.err != nil:
+		c.broken = c.found.err
+	case c.found.path != "":
+		root, err := readFile(c.found.open)
+		if err != nil {
+			c.broken = invalid("config file %s: %s", c.found.path, err)
+		} else {
+			c.root = root
+		}
 	}
-	if r, err := filepath.EvalSymlinks(c.cwd); err == nil {
-		c.cwd = r
-	}
-	c.file, c.findErr = c.discover()
-	if c.findErr == nil && c.file.Path != "" {
-		c.doc, c.where, c.fileErr = read(c.file.Path)
-	}
+	c.model = sync.OnceValues(c.parseModel)
 	return c
 }
 
-// envVar is the value of a variable; a set but empty one counts as unset.
-func (c *Config) envVar(name string) string {
-	v, _ := c.env(name)
-	return v
+// resolved returns dir without symlinks, or as an absolute path where that fails.
+func resolved(dir string) string {
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		return real
+	}
+	return dir
 }
 
-const configVar = "AGENT_ENV_CONFIG"
-
-func (c *Config) discover() (File, error) {
-	if p := c.envVar(configVar); p != "" {
-		if !filepath.IsAbs(p) {
-			p = filepath.Join(c.cwd, p)
-		}
-		if info, err := os.Stat(p); err != nil || !info.Mode().IsRegular() {
-			return File{Source: "error"}, configError(nil, "%s=%q is no existing file; correct the path or unset the variable", configVar, c.envVar(configVar))
-		}
-		return File{Path: c.envVar(configVar), Source: "env"}, nil
-	}
-	for _, p := range c.candidates() {
-		if info, err := os.Stat(p); err == nil && !info.IsDir() {
-			return File{Path: p, Source: "walk-up"}, nil
-		}
-	}
-	return File{Source: "none"}, nil
-}
-
-// candidates are the files that the walk up from the working directory considers.
-func (c *Config) candidates() []string {
-	var out []string
-	for dir := c.cwd; ; dir = filepath.Dir(dir) {
-		out = append(out, filepath.Join(dir, ".agentenv", "config.toml"))
-		if dir == filepath.Dir(dir) {
-			return out
-		}
-	}
-}
-
-// configError is an error of the class that records and messages know for a wrong configuration.
-func configError(err error, format string, args ...any) error {
-	if err != nil {
-		return fault.Wrap(fault.Invalid, err, format, args...).WithClass("ConfigError")
-	}
+// invalid returns an error about the configuration: kind Invalid, class ConfigError.
+func invalid(format string, args ...any) error {
 	return fault.New(fault.Invalid, format, args...).WithClass("ConfigError")
 }
 
-func read(path string) (*doc.Object, *outline, error) {
-	none, nowhere := &doc.Object{}, &outline{}
-	f, err := os.Open(path)
-	if err != nil {
-		what := "cannot be read"
-		if errors.Is(err, fs.ErrNotExist) {
-			what = "has gone since it was found"
+// Path returns the config file that was found, as it was named; "" when there is none or the search failed.
+func (c *Config) Path() string { return c.found.path }
+
+// Err returns why the config file could not be found or read, nil when it is fine or there is none. Reads that an
+// environment variable answers work all the same.
+func (c *Config) Err() error { return c.broken }
+
+// StateRoot returns the folder under which agent-env keeps its state: $XDG_STATE_HOME/agent-env when that variable is an
+// absolute path, %LOCALAPPDATA%\agent-env on Windows, else ~/.local/state/agent-env. It creates nothing.
+func (c *Config) StateRoot() string {
+	if p := c.env("XDG_STATE_HOME"); filepath.IsAbs(p) {
+		return filepath.Join(p, "agent-env")
+	}
+	if p := c.env("LOCALAPPDATA"); runtime.GOOS == "windows" && filepath.IsAbs(p) {
+		return filepath.Join(p, "agent-env")
+	}
+	home := c.env("HOME")
+	if home == "" {
+		if u, err := user.Current(); err == nil {
+			home = u.HomeDir
 		}
-		return none, nowhere, configError(err, "config file %s %s", path, what)
 	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	switch {
-	case err != nil:
-		return none, nowhere, configError(err, "config file %s cannot be read", path)
-	case len(text) > maxFile:
-		return none, nowhere, configError(nil, "config file %s is larger than %d MiB", path, maxFile>>20)
-	}
-	text = []byte(strings.TrimPrefix(string(text), "\ufeff"))
-	if !utf8.Valid(text) {
-		return none, nowhere, configError(nil, "config file %s is not UTF-8 text", path)
-	}
-	d, where, err := parse(text)
-	if err != nil {
-		return none, nowhere, configError(err, "Malformed config file %s", path)
-	}
-	return d, where, nil
+	return filepath.Join(home, ".local", "state", "agent-env")
 }
 
-// File returns where the configuration comes from.
-func (c *Config) File() File { return c.file }
+// ObjectPrefix returns AGENT_ENV_FIXTURE_PREFIX, which goes before every object key as "<prefix>/"; "" for none.
+func (c *Config) ObjectPrefix() string { return c.env("AGENT_ENV_FIXTURE_PREFIX") }
 
-// Err returns what is wrong with the file as a whole, nil when it was found and parsed, or when there is none.
-func (c *Config) Err() error {
-	if c.findErr != nil {
-		return c.findErr
-	}
-	return c.fileErr
-}
+// SetSecrets hands in what answers `secret:` references: the value and whether it exists. It is called at the first such
+// reference only, so it may build its store then. A second call replaces the first.
+func (c *Config) SetSecrets(get func(name string) (string, bool, error)) { c.secrets = get }
 
-// Section returns the table at a dotted path ("sandbox", "stores.document"), empty when there is none. References in it are
-// as written. The error is of class ConfigError: a broken file, or a component that is no table.
-func (c *Config) Section(path string) (*doc.Object, error) {
-	if err := c.Err(); err != nil {
-		return nil, err
+// table returns the table of the file at a path, nil when it is absent. A component that is no table is an error that names
+// it, as is a file that cannot be read.
+func (c *Config) table(path ...string) (*doc.Object, error) {
+	if c.broken != nil {
+		return nil, c.broken
 	}
-	t := c.doc
-	var at []string
-	for _, k := range strings.Split(path, ".") {
-		at = append(at, k)
-		v, there := t.Get(k)
-		if !there {
-			return &doc.Object{}, nil
-		}
-		next, ok := v.(*doc.Object)
+	o := c.root
+	for i, k := range path {
+		v, ok := o.Get(k)
 		if !ok {
-			return nil, configError(nil, "%s must be a table, got %s", label(at...), typeName(v))
+			return nil, nil
 		}
-		t = next
-	}
-	return t, nil
-}
-
-// StateRoot returns the folder for everything agent-env remembers on this machine, which it does not create:
-// $XDG_STATE_HOME/agent-env when that variable is an absolute path, else ~/.local/state/agent-env. The error is of class
-// ConfigError: no home folder is known.
-func StateRoot(env Env) (string, error) {
-	if x, _ := env("XDG_STATE_HOME"); filepath.IsAbs(x) {
-		return filepath.Join(x, "agent-env"), nil
-	}
-	home, _ := env("HOME")
-	if !filepath.IsAbs(home) {
-		var err error
-		if home, err = os.UserHomeDir(); err != nil {
-			return "", configError(err, "the state folder is unknown: set HOME, or XDG_STATE_HOME to an absolute path")
+		if o, ok = v.(*doc.Object); !ok {
+			return nil, invalid("%s: [%s] must be a table, got %s", c.found.path, label(path[:i+1]), typeName(v))
 		}
 	}
-	return filepath.Join(home, ".local", "state", "agent-env"), nil
+	return o, nil
 }
 
-// StateRoot is the function StateRoot under this configuration's environment.
-func (c *Config) StateRoot() (string, error) { return StateRoot(c.env) }
+// only refuses the keys of a table that are not among allowed.
+func (c *Config) only(t *doc.Object, where string, allowed ...string) error {
+	var unknown []string
+	for _, k := range t.Keys() {
+		if !slices.Contains(allowed, k) {
+			unknown = append(unknown, k)
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	slices.Sort(unknown)
+	return invalid("%s: [%s] has unknown keys %s; it takes %s", c.found.path, where, quoted(unknown), quoted(allowed))
+}

@@ -1,101 +1,86 @@
 package config
 
 import (
-	"context"
 	"strings"
 
-	"agentenv/fault"
 	"agentenv/store/doc"
 )
 
-// Secrets answers `secret:` references.
-type Secrets interface {
-	// Get returns a secret and whether there is one; an empty string is a value.
-	Get(ctx context.Context, name string) (string, bool, error)
+// refs says which references a table may hold.
+type refs int
+
+const (
+	envOnly    refs = iota // `secret:` is refused: the table belongs to the secret store itself
+	envSecrets             // both kinds
+)
+
+// resolve returns a copy of v with every string that is a reference replaced by what it names; dates become text.
+func (c *Config) resolve(v any, allowed refs) (any, error) {
+	switch v := v.(type) {
+	case string:
+		return c.resolveString(v, allowed)
+	case []any:
+		out := make([]any, len(v))
+		for i, x := range v {
+			y, err := c.resolve(x, allowed)
+			if err != nil {
+				return nil, err
+			}
+			out[i] = y
+		}
+		return out, nil
+	case *doc.Object:
+		out := &doc.Object{}
+		for _, k := range v.Keys() {
+			y, err := c.resolve(v.Value(k), allowed)
+			if err != nil {
+				return nil, err
+			}
+			out.Set(k, y)
+		}
+		return out, nil
+	}
+	return plain(v), nil
 }
 
-// Resolver replaces references in configuration values: `env:NAME` and `secret:KEY`, each with an optional `?default`.
-type Resolver struct {
-	Env Env
-	// Secrets returns the secret store; it is called when the first secret: reference is met. nil: none may be used here.
-	Secrets func() (Secrets, error)
-}
-
-// reference splits a string that is a reference.
-func reference(s string) (kind, name, def string, hasDefault, ok bool) {
-	for _, kind := range []string{"env", "secret"} {
-		if rest, found := strings.CutPrefix(s, kind+":"); found {
-			name, def, hasDefault = strings.Cut(rest, "?")
-			return kind, name, def, hasDefault, true
+// cutRef splits a reference into its prefix ("env:" or "secret:"), the name, and the default after the first "?".
+func cutRef(s string) (prefix, name, fallback string, hasDefault, is bool) {
+	for _, p := range []string{"env:", "secret:"} {
+		if rest, ok := strings.CutPrefix(s, p); ok {
+			name, fallback, hasDefault = strings.Cut(rest, "?")
+			return p, name, fallback, hasDefault, true
 		}
 	}
 	return "", "", "", false, false
 }
 
-// Resolve returns v with every reference in it replaced, at any depth; other values are returned as they are. The error is
-// of class ConfigError and names the reference.
-func (r Resolver) Resolve(ctx context.Context, v any) (any, error) {
-	switch v := v.(type) {
-	case string:
-		return r.String(ctx, v)
-	case []any:
-		out := make([]any, len(v))
-		for i, x := range v {
-			var err error
-			if out[i], err = r.Resolve(ctx, x); err != nil {
-				return nil, err
-			}
-		}
-		return out, nil
-	case *doc.Object:
-		return r.Table(ctx, v)
-	}
-	return v, nil
-}
-
-// Table is Resolve for a table.
-func (r Resolver) Table(ctx context.Context, t *doc.Object) (*doc.Object, error) {
-	out := &doc.Object{}
-	for _, k := range t.Keys() {
-		v, err := r.Resolve(ctx, t.Value(k))
-		if err != nil {
-			return nil, err
-		}
-		out.Set(k, v)
-	}
-	return out, nil
-}
-
-// String is Resolve for a string.
-func (r Resolver) String(ctx context.Context, s string) (string, error) {
-	kind, name, def, hasDefault, ok := reference(s)
-	if !ok {
-		return s, nil
-	}
-	ref := kind + ":" + name
-	var val string
-	var found bool
-	if kind == "env" {
-		val, found = r.Env(name)
-	} else {
-		if r.Secrets == nil {
-			return "", configError(nil, "%s: a secret cannot be used here; use env: or a literal value", ref)
-		}
-		store, err := r.Secrets()
-		if err == nil {
-			val, found, err = store.Get(ctx, name)
-		}
-		if err != nil {
-			return "", fault.At(err, "%s", ref)
-		}
-	}
+func (c *Config) resolveString(s string, allowed refs) (string, error) {
+	prefix, name, fallback, hasDefault, is := cutRef(s)
 	switch {
-	case found:
-		return val, nil
-	case hasDefault:
-		return def, nil
-	case kind == "env":
-		return "", configError(nil, "%s: the environment variable %s is not set and the reference has no default", ref, name)
+	case !is || c.literal:
+		return s, nil
+	case prefix == "env:":
+		if v := c.env(name); v != "" {
+			return v, nil
+		}
+	case allowed == envOnly:
+		return "", invalid("%s%s cannot be used here: the secret store's own settings may only refer to the environment (env:NAME)", prefix, oneLine(name))
+	case c.secrets == nil:
+		return "", invalid("%s%s cannot be resolved: no secret store is at hand", prefix, oneLine(name))
+	default:
+		v, ok, err := c.secrets(name)
+		if err != nil {
+			return "", invalid("%s%s cannot be resolved: %s", prefix, oneLine(name), err)
+		}
+		if ok {
+			return v, nil
+		}
 	}
-	return "", configError(nil, "%s: the secret store has no %q and the reference has no default", ref, name)
+	if hasDefault {
+		return fallback, nil
+	}
+	if prefix == "env:" {
+		return "", invalid("%s%s cannot be resolved: the environment variable is not set; set it, or give a default (env:NAME?default)", prefix, oneLine(name))
+	}
+	return "", invalid("%s%s cannot be resolved: the secret store has no such secret; add it, or give a default (secret:NAME?default)", prefix, oneLine(name))
 }

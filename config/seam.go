@@ -1,211 +1,278 @@
 package config
 
 import (
-	"context"
-	"log/slog"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"agentenv/fault"
 	"agentenv/store/doc"
 )
 
-// seam is an aliased section: a variable, a table of the file, or a built-in default chooses a backend.
-type seam struct {
-	name string // of the section
-	path []string
-	env  string
-}
-
-var seams = []seam{
-	{"document", []string{"stores", "document"}, "AGENT_ENV_DOCUMENT_STORE"},
-	{"object", []string{"stores", "object"}, "AGENT_ENV_OBJECT_STORE"},
-	{"image", []string{"stores", "image"}, "AGENT_ENV_IMAGE_STORE"},
-	{"secret", []string{"stores", "secret"}, "AGENT_ENV_SECRET_STORE"},
-	{"runner", []string{"runner"}, "AGENT_ENV_RUNNER"},
-}
-
-func seamOf(name string) *seam {
-	for i := range seams {
-		if seams[i].name == name {
-			return &seams[i]
-		}
-	}
-	return nil
-}
-
-// Choice is a backend that was chosen, and its checked and resolved config table.
+// Choice is the backend that fills a seam.
 type Choice struct {
-	Backend Backend
-	Config  *doc.Object
-	Where   string // what chose it: "$VAR", "[table]", or "built-in default"
-	Local   bool   // it is what the alias `local` means
-	// Credentials is the choice of the image store's `credentials` table, nil when there is none.
+	Backend string // the Name of the Backend main handed in
+	Alias   string // "local" when the built-in backend was taken, else ""
+	// Config is the checked config table with references resolved and defaults filled in.
+	Config *doc.Object
+	// Credentials is what Config's credentials table chose (image stores only); nil without one.
 	Credentials *Choice
+	Where       string // what decided: "$VARIABLE", "[stores.document]" or "built-in default"
 }
 
-// Plain returns the config table for a constructor.
-func (c *Choice) Plain() map[string]any { return Plain(c.Config) }
+// seam is a setting whose value is an alias or a table with impl and config.
+type seam struct {
+	name    string
+	path    []string
+	env     string
+	builtin string // the pointer of the backend that the alias "local" means
+}
 
-// localTable is what the alias `local` means for a seam.
-func (c *Config) localTable(s *seam) (*doc.Object, error) {
-	pointer := map[string]string{
-		"document": "agent_env.store.document_store:LocalSqliteDocumentStore",
-		"object":   "agent_env.store.object_store:LocalFilesystemObjectStore",
-		"image":    "agent_env.store.image_store:LocalRegistryImageStore",
-		"secret":   "agent_env.store.secret_store:LocalSecretStore",
-		"runner":   "agent_env.runner.local_runner:LocalRunner",
-	}[s.name]
-	table := &doc.Object{}
+func seams() []seam {
+	return []seam{
+		{"document", []string{"stores", "document"}, "AGENT_ENV_DOCUMENT_STORE", "agent_env.store.document_store:LocalSqliteDocumentStore"},
+		{"object", []string{"stores", "object"}, "AGENT_ENV_OBJECT_STORE", "agent_env.store.object_store:LocalFilesystemObjectStore"},
+		{"image", []string{"stores", "image"}, "AGENT_ENV_IMAGE_STORE", "agent_env.store.image_store:LocalRegistryImageStore"},
+		{"secret", []string{"stores", "secret"}, "AGENT_ENV_SECRET_STORE", "agent_env.store.secret_store:LocalSecretStore"},
+		{"runner", []string{"runner"}, "AGENT_ENV_RUNNER", "agent_env.runner.local_runner:LocalRunner"},
+	}
+}
+
+const (
+	kindEnv     = "env"
+	kindFile    = "file"
+	kindDefault = "default"
+	builtinText = "built-in default"
+)
+
+// layer is one place a setting may come from.
+type layer struct {
+	kind, where string
+	value       any
+	err         error // why the place cannot be read; it counts only when the place wins
+}
+
+// layers returns where a seam may come from, the winner first; the built-in default is always the last.
+func (c *Config) layers(s seam) []layer {
+	var out []layer
+	if v := c.env(s.env); v != "" {
+		out = append(out, layer{kind: kindEnv, where: "$" + s.env, value: v})
+	}
+	parent, err := c.table(s.path[:len(s.path)-1]...)
+	if v, ok := parent.Get(s.path[len(s.path)-1]); ok || err != nil {
+		out = append(out, layer{kind: kindFile, where: "[" + label(s.path) + "]", value: v, err: err})
+	}
+	return append(out, layer{kind: kindDefault, where: builtinText, value: "local"})
+}
+
+// builtinConfig is the config table of the backend the alias "local" means.
+func (c *Config) builtinConfig(s seam) *doc.Object {
 	switch s.name {
-	case "document", "object":
-		root, err := c.StateRoot()
-		if err != nil {
-			return nil, err
-		}
-		if s.name == "document" {
-			table.Set("path", filepath.Join(root, "document_store", "documents.db"))
-		} else {
-			table.Set("root", filepath.Join(root, "object_store"))
-		}
+	case "document":
+		return doc.Of("path", filepath.Join(c.StateRoot(), "document_store", "documents.db"))
+	case "object":
+		return doc.Of("root", filepath.Join(c.StateRoot(), "object_store"))
 	case "image":
-		table.Set("registry_host", "localhost:5000")
+		return doc.Of("registry_host", "localhost:5000")
 	}
-	return doc.Of("impl", pointer, "config", table), nil
+	return &doc.Object{}
 }
 
-// alias expands a string that stands for a section.
-func (c *Config) alias(s *seam, alias, where string) (*doc.Object, error) {
+// chosen reads a seam's value as pointer and config table, without looking at what the pointer names.
+func (c *Config) chosen(s seam, l layer) (pointer string, config *doc.Object, err error) {
+	where := "[" + label(s.path) + "]"
+	switch v := l.value.(type) {
+	case string:
+		if v == "local" {
+			return s.builtin, c.builtinConfig(s), nil
+		}
+		named := l.where
+		if l.kind == kindFile {
+			named = c.found.path + ": " + where
+		}
+		override := ""
+		if l.kind == kindEnv {
+			override = "; unset the variable then, since it overrides the table"
+		}
+		if s.name == "document" && v == "mongo" {
+			return "", nil, invalid("%s is 'mongo', for which there are no built-in coordinates: describe the database in a %s table with impl and config (or set $%s to local)%s", named, where, s.env, override)
+		}
+		return "", nil, invalid("%s is %q, which is no backend this program knows by name: use 'local' (here or in $%s), or describe a hosted one in a %s table with impl and config%s", named, oneLine(v), s.env, where, override)
+	case *doc.Object:
+		config = &doc.Object{}
+		if x, ok := v.Get("config"); ok {
+			if config, ok = x.(*doc.Object); !ok {
+				return "", nil, invalid("%s: [%s.config] must be a table, got %s", c.found.path, label(s.path), typeName(x))
+			}
+		}
+		pointer, err = c.pointer(v, where)
+		return pointer, config, err
+	}
+	return "", nil, invalid("%s: %s must be a string or a table, got %s", c.found.path, where, typeName(l.value))
+}
+
+// pointer reads and checks the form of a table's impl.
+func (c *Config) pointer(t *doc.Object, where string) (string, error) {
+	v, ok := t.Get("impl")
+	p, isStr := v.(string)
 	switch {
-	case alias == "local":
-		return c.localTable(s)
-	case alias == "mongo" && s.name == "document":
-		return nil, configError(nil, "%s selects the document store \"mongo\", which has no built-in coordinates: write a %s table with impl and config instead (a set $%s replaces the table)", where, label(s.path...), s.env)
+	case !ok:
+		return "", invalid("%s: %s has no impl; it names the backend, as in impl = \"module:Class\"", c.found.path, where)
+	case !isStr:
+		return "", invalid("%s: %s impl must be a string such as \"module:Class\", got %s", c.found.path, where, typeName(v))
 	}
-	return nil, configError(nil, "%s=%q is no known %s: only \"local\" has a short name; a hosted backend needs a %s table with impl and config (a set $%s replaces the table)", where, alias, seamLabel(s.name), label(s.path...), s.env)
+	module, class, ok := strings.Cut(p, ":")
+	if !ok || module == "" || class == "" || strings.Contains(class, ":") {
+		return "", invalid("%s: %s impl = %q is not of the form \"module:Class\"", c.found.path, where, oneLine(p))
+	}
+	return p, nil
 }
 
-// fileLayer is what the file says about a seam: its table, or its alias expanded. there is false when it says nothing.
-func (c *Config) fileLayer(s *seam) (v any, there bool, err error) {
-	if err := c.Err(); err != nil {
-		return nil, true, err
+// Seam returns which backend fills a seam ("document", "object", "image", "secret" or "runner") and its settings:
+// environment before file before built-in default, where a broken file counts only when the file is what decides. References
+// are resolved. Errors are of kind Invalid and class ConfigError, of kind Unsupported (same class) for a backend of the
+// reference that this version lacks. It builds nothing and a second call resolves anew.
+func (c *Config) Seam(name string) (Choice, error) {
+	all := seams()
+	i := slices.IndexFunc(all, func(s seam) bool { return s.name == name })
+	if i < 0 {
+		return Choice{}, fault.New(fault.Internal, "there is no seam called %q", name)
 	}
-	parent := c.doc
-	for i, k := range s.path {
-		x, found := parent.Get(k)
-		if !found {
-			return nil, false, nil
-		}
-		if i == len(s.path)-1 {
-			switch x.(type) {
-			case string, *doc.Object:
-				return x, true, nil
-			}
-			return x, true, configError(nil, "%s must be a string or a table, got %s", label(s.path...), typeName(x))
-		}
-		if parent, _ = x.(*doc.Object); parent == nil {
-			return x, true, configError(nil, "%s must be a table, got %s", label(s.path[:i+1]...), typeName(x))
-		}
+	s := all[i]
+	l := c.layers(s)[0]
+	if l.err != nil {
+		return Choice{}, l.err
 	}
-	return nil, false, nil
-}
-
-// Choose resolves an aliased section ("document", "object", "image", "secret", "runner") to a backend and its config table,
-// with references replaced (secrets may be nil where none can be used) and the keys checked. A set variable wins over the
-// file, the file over the default; a broken layer hurts only when it is the one taken. Errors are of class ConfigError.
-func (c *Config) Choose(ctx context.Context, section string, secrets func() (Secrets, error), log *slog.Logger) (*Choice, error) {
-	s := seamOf(section)
-	if s == nil {
-		return nil, fault.New(fault.Invalid, "%q is no section with a backend", section)
-	}
-	if section == "secret" {
-		secrets = nil
-	}
-	table, where, err := c.seamTable(s)
+	pointer, config, err := c.chosen(s, l)
 	if err != nil {
-		return nil, err
+		return Choice{}, err
 	}
-	pointer, ok := table.Value("impl").(string)
-	if !ok {
-		return nil, configError(nil, "%s needs impl, a text such as module.path:ClassName", label(s.path...))
+	where := l.where
+	if l.kind == kindFile {
+		where = c.found.path + ": " + where
 	}
-	if log != nil {
-		for _, k := range table.Keys() {
-			if k != "impl" && k != "config" {
-				log.Warn("a key is ignored: only impl and config are read here", "table", label(s.path...), "key", k)
-			}
-		}
-	}
-	b, err := c.backend(s.name, pointer)
+	b, err := c.backend(s.name, pointer, where)
 	if err != nil {
-		return nil, err
+		return Choice{}, err
 	}
-	conf := &doc.Object{}
-	if v, there := table.Get("config"); there {
-		if conf, ok = v.(*doc.Object); !ok {
-			return nil, configError(nil, "%s must be a table, got %s", label(append(s.path, "config")...), typeName(v))
+	allowed := envSecrets
+	if s.name == "secret" {
+		allowed = envOnly
+	}
+	out := Choice{Backend: b.Name, Where: l.where}
+	if l.value == any("local") {
+		out.Alias = "local"
+	}
+	var credentials any
+	if s.name == "image" {
+		credentials = config.Value("credentials")
+	}
+	if out.Config, err = c.settings(b, pointer, config, allowed, where); err != nil {
+		return Choice{}, err
+	}
+	if credentials != nil {
+		if out.Credentials, err = c.credentials(credentials, where, s.path); err != nil {
+			return Choice{}, err
 		}
-	}
-	if err := b.check(conf); err != nil {
-		return nil, fault.At(err, "%s", label(append(s.path, "config")...))
-	}
-	if conf, err = (Resolver{c.env, secrets}).Table(ctx, conf); err != nil {
-		return nil, fault.At(err, "%s", label(append(s.path, "config")...))
-	}
-	out := &Choice{Backend: b, Config: conf, Where: where}
-	local, err := c.localTable(s)
-	out.Local = err == nil && doc.Equal(doc.Of("impl", pointer, "config", conf), local)
-	if v, there := conf.Get("credentials"); there && section == "image" {
-		if out.Credentials, err = c.credentials(v); err != nil {
-			return nil, err
-		}
-	}
-	if b.Pending {
-		return nil, fault.New(fault.Unsupported, "%s: %s is not supported yet", where, b.Name).WithClass("ConfigError")
 	}
 	return out, nil
 }
 
-func (c *Config) seamTable(s *seam) (*doc.Object, string, error) {
-	if alias := c.envVar(s.env); alias != "" {
-		t, err := c.alias(s, alias, "$"+s.env)
-		return t, "$" + s.env, err
-	}
-	v, there, err := c.fileLayer(s)
-	if err != nil {
-		return nil, "", err
-	}
-	if there {
-		if alias, ok := v.(string); ok {
-			t, err := c.alias(s, alias, label(s.path...))
-			return t, label(s.path...), err
-		}
-		return v.(*doc.Object), label(s.path...), nil
-	}
-	t, err := c.localTable(s)
-	return t, "built-in default", err
-}
-
-func (c *Config) credentials(v any) (*Choice, error) {
-	const where = "[stores.image.config.credentials]"
+// credentials reads an image store's credentials table: the impl with its own keys beside it.
+func (c *Config) credentials(v any, where string, path []string) (*Choice, error) {
+	name := "[" + label(path) + ".config.credentials]"
 	t, ok := v.(*doc.Object)
 	if !ok {
-		return nil, configError(nil, "%s must be a table, got %s", where, typeName(v))
+		return nil, invalid("%s: %s must be a table, got %s", c.found.path, name, typeName(v))
 	}
-	pointer, ok := t.Value("impl").(string)
-	if !ok {
-		return nil, configError(nil, "%s needs impl, a text such as module.path:ClassName", where)
-	}
-	b, err := c.backend("credentials", pointer)
+	pointer, err := c.pointer(t, name)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.check(t, "impl"); err != nil {
-		return nil, fault.At(err, "%s", where)
+	b, err := c.backend("credentials", pointer, c.found.path+": "+name)
+	if err != nil {
+		return nil, err
 	}
-	conf := t.Clone()
-	conf.Delete("impl")
-	if b.Pending {
-		return nil, fault.New(fault.Unsupported, "%s: %s is not supported yet", where, b.Name).WithClass("ConfigError")
+	own := t.Clone()
+	own.Delete("impl")
+	settings, err := c.settings(b, pointer, own, envSecrets, c.found.path+": "+name)
+	if err != nil {
+		return nil, err
 	}
-	return &Choice{Backend: b, Config: conf, Where: where}, nil
+	return &Choice{Backend: b.Name, Config: settings, Where: where}, nil
+}
+
+// backend finds what a pointer names and checks that it fits the seam.
+func (c *Config) backend(seam, pointer, where string) (Backend, error) {
+	b, ok := find(c.backends, pointer)
+	if ok && b.Seam == seam {
+		return b, nil
+	}
+	if !ok {
+		b, ok = find(referenceBackends(), pointer)
+	}
+	switch {
+	case !ok:
+		return Backend{}, invalid("%s names impl = %q, which this program does not have: Python classes cannot be loaded; use one of the built-in backends", where, oneLine(pointer))
+	case b.Seam != seam:
+		return Backend{}, invalid("%s names impl = %q, which is a backend for %s and not for %s", where, pointer, kindOfSeam(b.Seam), kindOfSeam(seam))
+	}
+	return Backend{}, fault.New(fault.Unsupported, "%s names impl = %q, which is not supported yet in this version; use the local backend, or another that is listed in the documentation", where, pointer).WithClass("ConfigError")
+}
+
+func kindOfSeam(name string) string {
+	switch name {
+	case "runner":
+		return "the runner"
+	case "credentials":
+		return "registry credentials"
+	}
+	return name + " stores"
+}
+
+// settings checks a config table against the keys its backend takes, resolves references and fills defaults in.
+func (c *Config) settings(b Backend, pointer string, config *doc.Object, allowed refs, where string) (*doc.Object, error) {
+	var takes, unknown, missing []string
+	for _, k := range b.Keys {
+		takes = append(takes, k.Name)
+		if _, ok := config.Get(k.Name); !ok && k.Required {
+			missing = append(missing, k.Name)
+		}
+	}
+	for _, k := range config.Keys() {
+		if !slices.Contains(takes, k) {
+			unknown = append(unknown, k)
+		}
+	}
+	if len(unknown)+len(missing) > 0 {
+		slices.Sort(unknown)
+		slices.Sort(missing)
+		return nil, invalid("%s: the config of %s %s", where, pointer, keyProblems(unknown, missing, takes))
+	}
+	v, err := c.resolve(config, allowed)
+	if err != nil {
+		return nil, fault.At(err, "%s config", where)
+	}
+	out := v.(*doc.Object)
+	for _, k := range b.Keys {
+		if _, ok := out.Get(k.Name); !ok && k.Default != nil {
+			out.Set(k.Name, doc.DeepClone(k.Default))
+		}
+	}
+	return out, nil
+}
+
+func keyProblems(unknown, missing, takes []string) string {
+	var parts []string
+	if len(unknown) > 0 {
+		parts = append(parts, "has unknown keys "+quoted(unknown))
+	}
+	if len(missing) > 0 {
+		parts = append(parts, "lacks "+quoted(missing))
+	}
+	out := strings.Join(parts, " and ")
+	if len(takes) == 0 {
+		return out + "; it takes no keys"
+	}
+	return out + "; it takes " + quoted(takes)
 }

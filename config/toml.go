@@ -1,226 +1,249 @@
 package config
 
 import (
+	"bytes"
 	"errors"
-	"fmt"
-	"math"
-	"regexp"
 	"slices"
-	"sort"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
 
+	"agentenv/fault"
 	"agentenv/store/doc"
 )
 
-// moment is a TOML date or time. Reports show it; nothing else takes one.
-type moment struct {
-	iso  string // for JSON
-	text string // for people
-}
+const maxDepth = 200
 
-// outline is the order and the place of the keys of a table, which the decoder does not keep.
-type outline struct {
-	keys []string
-	kids map[string]*outline
-	line int
-}
+// moment is a TOML date or time as ISO text. It stays apart from strings inside this package, so that a date where a string
+// belongs is refused; what leaves the package holds a string.
+type moment string
 
-func (o *outline) child(key string, line int) *outline {
-	if k := o.kids[key]; k != nil {
-		return k
+func readFile(path string) (*doc.Object, error) {
+	text, err := readBytes(path)
+	if err != nil {
+		return nil, err
 	}
-	if o.kids == nil {
-		o.kids = map[string]*outline{}
-	}
-	k := &outline{line: line}
-	o.kids[key] = k
-	o.keys = append(o.keys, key)
-	return k
+	return parse(text)
 }
 
-// parse reads TOML text into document values (tables are objects in the order of the file, dates are moments).
-func parse(text []byte) (*doc.Object, *outline, error) {
+// parse reads TOML text into a document that keeps the order of the file's keys. A leading byte order mark is dropped.
+func parse(text []byte) (*doc.Object, error) {
+	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
+	if !utf8.Valid(text) {
+		line, col := position(text, invalidAt(text))
+		return nil, fault.New(fault.Invalid, "not UTF-8 text (at line %d, column %d); save it as UTF-8", line, col)
+	}
+	if at := tooDeep(text); at >= 0 {
+		line, col := position(text, at)
+		return nil, fault.New(fault.Invalid, "malformed TOML: nested more than %d deep (at line %d, column %d)", maxDepth, line, col)
+	}
 	var m map[string]any
 	if err := toml.Unmarshal(text, &m); err != nil {
-		var at *toml.DecodeError
-		if errors.As(err, &at) {
-			line, col := at.Position()
-			return nil, nil, fmt.Errorf("%s (at line %d, column %d)", strings.TrimPrefix(at.Error(), "toml: "), line, col)
+		msg := strings.TrimPrefix(err.Error(), "toml: ")
+		var d *toml.DecodeError
+		if errors.As(err, &d) {
+			row, col := d.Position()
+			return nil, fault.New(fault.Invalid, "malformed TOML: %s (at line %d, column %d)", oneLine(msg), row, col)
 		}
-		return nil, nil, err
+		return nil, fault.New(fault.Invalid, "malformed TOML: %s", oneLine(msg))
 	}
-	o := outlineOf(text)
-	return table(m, o), o, nil
+	o := order{at: map[string]int{}, tables: map[string]int{}}
+	o.read(text)
+	v, err := o.value(m, "", 0)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "malformed TOML: %s", err)
+	}
+	return v.(*doc.Object), nil
 }
 
-func outlineOf(text []byte) *outline {
-	root := &outline{}
-	at := root
-	p := unstable.Parser{}
+func invalidAt(text []byte) int {
+	for i := 0; i < len(text); {
+		r, n := utf8.DecodeRune(text[i:])
+		if r == utf8.RuneError && n < 2 {
+			return i
+		}
+		i += n
+	}
+	return len(text)
+}
+
+func position(text []byte, at int) (line, col int) {
+	before := text[:at]
+	return bytes.Count(before, []byte("\n")) + 1, at - bytes.LastIndexByte(before, '\n')
+}
+
+// tooDeep returns where brackets nest beyond the limit, before a recursive parser follows them; -1 when they do not.
+func tooDeep(text []byte) int {
+	depth := 0
+	var quote byte
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		switch {
+		case quote != 0:
+			if c == '\\' && quote == '"' {
+				i++
+			} else if c == quote || c == '\n' {
+				quote = 0
+			}
+		case c == '"' || c == '\'':
+			quote = c
+		case c == '#':
+			for i < len(text) && text[i] != '\n' {
+				i++
+			}
+		case c == '[' || c == '{':
+			if depth++; depth > maxDepth {
+				return i
+			}
+		case (c == ']' || c == '}') && depth > 0:
+			depth--
+		}
+	}
+	return -1
+}
+
+// order remembers where in the file each key first stands, since the parser's maps forget it. Paths are joined by NUL, which
+// no key can hold; elements of arrays are numbered components.
+type order struct {
+	at     map[string]int
+	tables map[string]int // arrays of tables: how many elements so far
+}
+
+const sep = "\x00"
+
+func (o *order) note(path string) {
+	if _, ok := o.at[path]; !ok {
+		o.at[path] = len(o.at)
+	}
+}
+
+func (o *order) read(text []byte) {
+	var p unstable.Parser
 	p.Reset(text)
-	walk := func(from *outline, n *unstable.Node) *outline {
-		for it := n.Key(); it.Next(); {
-			k := it.Node()
-			from = from.child(string(k.Data), p.Shape(k.Raw).Start.Line)
-		}
-		return from
-	}
-	var value func(o *outline, n *unstable.Node)
-	value = func(o *outline, n *unstable.Node) {
-		switch n.Kind {
-		case unstable.InlineTable:
-			for it := n.Children(); it.Next(); {
-				value(walk(o, it.Node()), it.Node().Value())
-			}
-		case unstable.Array:
-			for it := n.Children(); it.Next(); {
-				value(o, it.Node())
-			}
-		}
-	}
+	prefix := ""
 	for p.NextExpression() {
-		n := p.Expression()
-		switch n.Kind {
+		e := p.Expression()
+		switch e.Kind {
 		case unstable.Table, unstable.ArrayTable:
-			at = walk(root, n)
+			prefix = o.header(e)
 		case unstable.KeyValue:
-			value(walk(at, n), n.Value())
+			o.pair(prefix, e, 0)
 		}
 	}
-	return root
 }
 
-func table(m map[string]any, o *outline) *doc.Object {
-	out := &doc.Object{}
-	add := func(k string) {
-		kid := o.kids[k]
-		if kid == nil {
-			kid = &outline{}
+func (o *order) header(e *unstable.Node) string {
+	path := ""
+	for it := e.Key(); it.Next(); {
+		path += sep + string(it.Node().Data)
+		o.note(path)
+		if it.IsLast() && e.Kind == unstable.ArrayTable {
+			o.tables[path]++
 		}
-		out.Set(k, value(m[k], kid))
-	}
-	for _, k := range o.keys {
-		if _, there := m[k]; there {
-			add(k)
+		if n := o.tables[path]; n > 0 {
+			path += sep + strconv.Itoa(n-1)
 		}
 	}
-	var rest []string
-	for k := range m {
-		if !slices.Contains(o.keys, k) {
-			rest = append(rest, k)
-		}
-	}
-	sort.Strings(rest)
-	for _, k := range rest {
-		add(k)
-	}
-	return out
+	return path
 }
 
-func value(v any, o *outline) any {
+func (o *order) pair(prefix string, e *unstable.Node, depth int) {
+	for it := e.Key(); it.Next(); {
+		prefix += sep + string(it.Node().Data)
+		o.note(prefix)
+	}
+	o.inside(prefix, e.Value(), depth)
+}
+
+func (o *order) inside(prefix string, v *unstable.Node, depth int) {
+	if depth > maxDepth {
+		return
+	}
+	i := 0
+	for it := v.Children(); it.Next(); i++ {
+		switch v.Kind {
+		case unstable.InlineTable:
+			o.pair(prefix, it.Node(), depth+1)
+		case unstable.Array:
+			o.inside(prefix+sep+strconv.Itoa(i), it.Node(), depth+1)
+		}
+	}
+}
+
+func (o *order) value(v any, path string, depth int) (any, error) {
+	if depth > maxDepth {
+		return nil, fault.New(fault.Invalid, "nested more than %d deep", maxDepth)
+	}
 	switch v := v.(type) {
 	case map[string]any:
-		return table(v, o)
+		keys := make([]string, 0, len(v))
+		for k := range v {
+			keys = append(keys, k)
+		}
+		slices.SortFunc(keys, func(a, b string) int { return o.at[path+sep+a] - o.at[path+sep+b] })
+		out := &doc.Object{}
+		for _, k := range keys {
+			x, err := o.value(v[k], path+sep+k, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			out.Set(k, x)
+		}
+		return out, nil
 	case []any:
 		out := make([]any, len(v))
-		for i, x := range v {
-			out[i] = value(x, o)
+		for i := range v {
+			x, err := o.value(v[i], path+sep+strconv.Itoa(i), depth+1)
+			if err != nil {
+				return nil, err
+			}
+			out[i] = x
 		}
-		return out
+		return out, nil
+	case string, bool:
+		return v, nil
 	case int64:
-		return doc.Int(v)
+		return doc.Int(v), nil
 	case float64:
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return strings.ToLower(string(doc.Float(v)))
+		n := doc.Float(v)
+		if !n.Finite() {
+			return nil, fault.New(fault.Invalid, "%s is %s, which is no number a document can hold", strings.ReplaceAll(strings.TrimPrefix(path, sep), sep, "."), n)
 		}
-		return doc.Float(v)
+		return n, nil
 	case time.Time:
-		s := v.Format("2006-01-02T15:04:05.999999-07:00")
-		return moment{iso: s, text: strings.Replace(s, "T", " ", 1)}
-	case toml.LocalDateTime:
-		s := v.AsTime(time.UTC).Format("2006-01-02T15:04:05.999999")
-		return moment{iso: s, text: strings.Replace(s, "T", " ", 1)}
+		return moment(v.Format("2006-01-02T15:04:05") + fraction(v.Nanosecond()) + v.Format("-07:00")), nil
 	case toml.LocalDate:
-		return moment{iso: v.String(), text: v.String()}
+		return moment(v.String()), nil
 	case toml.LocalTime:
-		return moment{iso: v.String(), text: v.String()}
+		return clock(v), nil
+	case toml.LocalDateTime:
+		return moment(v.LocalDate.String()+"T") + clock(v.LocalTime), nil
 	}
-	return v // string or bool
+	return nil, fault.New(fault.Invalid, "%s is of an unknown kind (%T)", strings.ReplaceAll(strings.TrimPrefix(path, sep), sep, "."), v)
 }
 
-// typeName names a value's type the way messages of stored configurations always have.
-func typeName(v any) string {
-	switch v := v.(type) {
-	case string:
-		return "str"
-	case bool:
-		return "bool"
-	case doc.Number:
-		if v.IsInt() {
-			return "int"
+func clock(t toml.LocalTime) moment {
+	return moment(time.Date(0, 1, 1, t.Hour, t.Minute, t.Second, 0, time.UTC).Format("15:04:05") + fraction(t.Nanosecond))
+}
+
+// fraction writes microseconds as six digits, or nothing when there are none.
+func fraction(ns int) string {
+	if ns/1000 == 0 {
+		return ""
+	}
+	return "." + strconv.Itoa(1_000_000 + ns/1000)[1:]
+}
+
+// oneLine keeps a message on one line: control characters become spaces.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
 		}
-		return "float"
-	case []any:
-		return "list"
-	case *doc.Object:
-		return "dict"
-	case moment:
-		return "datetime"
-	}
-	return "null"
-}
-
-var bareKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
-
-// segment writes one key as TOML does.
-func segment(k string) string {
-	if bareKey.MatchString(k) {
-		return k
-	}
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(k) + `"`
-}
-
-func dotted(path ...string) string {
-	out := make([]string, len(path))
-	for i, k := range path {
-		out[i] = segment(k)
-	}
-	return strings.Join(out, ".")
-}
-
-// label writes a table's name as it stands in the file.
-func label(path ...string) string { return "[" + dotted(path...) + "]" }
-
-// Plain returns a table as the Go values that backend constructors take: map[string]any, []any, string, bool, int64, float64.
-func Plain(t *doc.Object) map[string]any {
-	out := make(map[string]any, t.Len())
-	for _, k := range t.Keys() {
-		out[k] = plain(t.Value(k))
-	}
-	return out
-}
-
-func plain(v any) any {
-	switch v := v.(type) {
-	case *doc.Object:
-		return Plain(v)
-	case []any:
-		out := make([]any, len(v))
-		for i, x := range v {
-			out[i] = plain(x)
-		}
-		return out
-	case doc.Number:
-		if n, ok := v.Int64(); ok {
-			return n
-		}
-		return v.Float64()
-	case moment:
-		return v.iso
-	}
-	return v
+		return r
+	}, s)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +26,7 @@ type Manager struct {
 	order     []string
 	providers map[string]Provider
 	fallback  string
+	tags      map[string]string
 	ledger    *Ledger
 	gate      *Gate
 	log       *slog.Logger
@@ -46,14 +48,16 @@ type handle struct {
 type Config struct {
 	Providers []Provider // in registry order
 	Default   string     // provider spec used where a step gives none; "" = "local"
-	Ledger    *Ledger
-	Gate      *Gate // nil = NewGate(0)
-	Log       *slog.Logger
+	// Attribution holds tags for every sandbox; a step's own win.
+	Attribution map[string]string
+	Ledger      *Ledger
+	Gate        *Gate // nil = NewGate(0)
+	Log         *slog.Logger
 }
 
 // NewManager returns a manager; two providers of one name are an Exists error.
 func NewManager(c Config) (*Manager, error) {
-	m := &Manager{providers: map[string]Provider{}, fallback: cmp.Or(c.Default, "local"), ledger: c.Ledger, gate: c.Gate, log: c.Log,
+	m := &Manager{providers: map[string]Provider{}, fallback: cmp.Or(c.Default, "local"), tags: c.Attribution, ledger: c.Ledger, gate: c.Gate, log: c.Log,
 		self: ThisProcess(), handles: map[string]*handle{}}
 	if m.gate == nil {
 		m.gate = NewGate(0)
@@ -181,6 +185,12 @@ func (m *Manager) Deploy(ctx context.Context, providers string, s Spec, progress
 	if err != nil {
 		return nil, err
 	}
+	tags := maps.Clone(m.tags)
+	if tags == nil {
+		tags = map[string]string{}
+	}
+	maps.Copy(tags, s.Attribution)
+	s.Attribution = tags
 	if err := m.gate.Enter(ctx, s.Owner.Instance); err != nil {
 		return nil, fault.At(context.Cause(ctx), "sandbox %q: waiting for a free place among %d live sandboxes", s.Name, m.gate.Limit())
 	}
@@ -376,7 +386,9 @@ func (m *Manager) drop(id string) {
 }
 
 // Of returns the ledger's rows of one run whose sandboxes are not known to be gone.
-func (m *Manager) Of(ctx context.Context, instance string) ([]Row, error) { return m.ledger.Alive(ctx, instance) }
+func (m *Manager) Of(ctx context.Context, instance string) ([]Row, error) {
+	return m.ledger.Alive(ctx, instance)
+}
 
 // Close releases all handles and providers, not the sandboxes; a second call is a no-op.
 func (m *Manager) Close() error {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -133,7 +134,7 @@ func TestLockEntities(t *testing.T) {
 func TestLocksExclude(t *testing.T) {
 	root := t.TempDir()
 	var wg sync.WaitGroup
-	n := 0
+	var inside, done atomic.Int32
 	for range 8 {
 		wg.Go(func() {
 			release, err := store.LockEntities(t.Context(), root, []string{"y", "x"}, nil)
@@ -141,13 +142,18 @@ func TestLocksExclude(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			defer release()
-			n++
+			if inside.Add(1) != 1 {
+				t.Error("two hold the lock")
+			}
+			time.Sleep(time.Millisecond)
+			inside.Add(-1)
+			done.Add(1)
+			release()
 		})
 	}
 	wg.Wait()
-	if n != 8 {
-		t.Error(n)
+	if done.Load() != 8 {
+		t.Error(done.Load())
 	}
 }
 

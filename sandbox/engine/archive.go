@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -133,22 +132,25 @@ func (c *Container) archivePut(ctx context.Context, dir string, in io.Reader) ([
 		missing = append([]string{path.Base(base)}, missing...)
 		base = path.Dir(base)
 	}
-	pr, pw := io.Pipe()
-	var files []string
-	done := make(chan error, 1)
-	go func() {
-		err := c.rewrite(pw, in, missing, &files, func(name string) bool {
-			_, e, err := c.lookup(ctx, path.Join(dir, name), false)
-			return err == nil && e.Kind == place.Dir
-		})
-		pw.CloseWithError(err)
-		done <- err
-	}()
-	_, err := c.e.cli.CopyToContainer(ctx, c.info.ID, client.CopyToContainerOptions{DestinationPath: base, Content: pr})
-	pr.CloseWithError(io.ErrClosedPipe)
-	if wrote := <-done; wrote != nil && !errors.Is(wrote, io.ErrClosedPipe) {
-		return nil, wrote
+	// The engine answers nothing about a container while it unpacks into it, so the stream is made whole first.
+	spool, err := os.CreateTemp("", "agentenv-put-")
+	if err != nil {
+		return nil, fault.Wrap(fault.Unavailable, err, "hold the files for %s", c)
 	}
+	defer os.Remove(spool.Name())
+	defer spool.Close()
+	var files []string
+	err = c.rewrite(spool, in, missing, &files, func(name string) bool {
+		_, e, err := c.lookup(ctx, path.Join(dir, name), false)
+		return err == nil && e.Kind == place.Dir
+	})
+	if err == nil {
+		_, err = spool.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, err
+	}
+	_, err = c.e.cli.CopyToContainer(ctx, c.info.ID, client.CopyToContainerOptions{DestinationPath: base, Content: spool})
 	if err != nil {
 		return nil, wrap(ctx, err, "write below %s in %s", dir, c)
 	}

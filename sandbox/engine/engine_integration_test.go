@@ -321,4 +321,3 @@ func TestManyAtOnce(t *testing.T) {
 		t.Errorf("all interfaces: %v", err)
 	}
 }
-

@@ -98,6 +98,7 @@ type output struct {
 	names    map[string]bool
 	failure  string
 	lines    []string
+	open     string // output after the last line's end
 }
 
 func (o *output) follow(status <-chan *bkclient.SolveStatus) {
@@ -112,13 +113,25 @@ func (o *output) follow(status <-chan *bkclient.SolveStatus) {
 			}
 		}
 		for _, l := range s.Logs {
-			for line := range strings.SplitSeq(strings.TrimRight(string(l.Data), "\n"), "\n") {
-				o.lines = append(o.lines, line)
-			}
-			if n := len(o.lines) - keptLines; n > 0 {
-				o.lines = slices.Delete(o.lines, 0, n)
-			}
+			// Output comes in pieces that need not end where lines do.
+			text := o.open + string(l.Data)
+			end := strings.LastIndexByte(text, '\n') + 1
+			o.open = text[end:]
+			o.keep(strings.Split(text[:end], "\n"))
 		}
+	}
+	o.keep([]string{o.open})
+}
+
+// keep takes whole lines; only the last ones stay.
+func (o *output) keep(lines []string) {
+	for _, line := range lines {
+		if line = strings.TrimRight(line, "\r"); line != "" {
+			o.lines = append(o.lines, line)
+		}
+	}
+	if n := len(o.lines) - keptLines; n > 0 {
+		o.lines = slices.Delete(o.lines, 0, n)
 	}
 }
 

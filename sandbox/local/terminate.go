@@ -15,7 +15,10 @@ import (
 	"agentenv/sandbox/helper/proc"
 )
 
-const stopGrace = 5 * time.Second
+const (
+	stopGrace      = 5 * time.Second
+	enginePatience = 3 * time.Second // for an engine that most probably holds nothing of the sandbox
+)
 
 // Terminate ends the processes of a sandbox, removes its containers and staged files, and then its work folder. One that is
 // gone is done. Whatever fails, the later parts are still tried; the folder stays when something is still up.
@@ -54,8 +57,8 @@ func (p *Provider) Terminate(ctx context.Context, id string) error {
 	return nil
 }
 
-// endContainers removes what an engine holds of the sandbox. A sandbox that never had a container, on a machine whose engine
-// nobody has used yet in this process, is only looked for when an engine answers.
+// endContainers removes what an engine holds of the sandbox. Where the sandbox was not made with a container, an engine that
+// does not answer soon is no error.
 func (p *Provider) endContainers(ctx context.Context, id string, dirs []string) error {
 	owned, composed := len(dirs) == 0, ""
 	for _, d := range dirs {
@@ -66,9 +69,15 @@ func (p *Provider) endContainers(ctx context.Context, id string, dirs []string) 
 			composed = d
 		}
 	}
-	e, err := p.o.Engine.Get(ctx)
+	find, must := ctx, owned && len(dirs) > 0 || composed != ""
+	if !must {
+		var stop context.CancelFunc
+		find, stop = context.WithTimeout(ctx, enginePatience)
+		defer stop()
+	}
+	e, err := p.o.Engine.Get(find)
 	if err != nil {
-		if owned && len(dirs) > 0 || composed != "" {
+		if must {
 			return err
 		}
 		return nil

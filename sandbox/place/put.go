@@ -122,9 +122,15 @@ func copyBody(ctx context.Context, w io.Writer, s Source, buf []byte, moved func
 		if n > s.Size {
 			return "", fault.New(fault.Conflict, "%s: its content is longer than the %d bytes that were announced", s.Name, s.Size)
 		}
-		h.Write(buf[:k])
-		if _, err := w.Write(buf[:k]); err != nil {
-			return "", err
+		hashed := make(chan struct{})
+		go func() { // beside the sending, which waits for the other side anyway
+			h.Write(buf[:k])
+			close(hashed)
+		}()
+		_, sent := w.Write(buf[:k])
+		<-hashed
+		if sent != nil {
+			return "", sent
 		}
 		moved(k)
 		if err == io.EOF {

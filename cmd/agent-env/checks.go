@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"agentenv/cli"
+	"agentenv/config"
+	"agentenv/sandbox"
+	"agentenv/sandbox/engine"
+)
+
+const (
+	// lowDisk is how much room a state folder should have at least.
+	lowDisk = 2 << 30
+	// lookLimit bounds one look at something outside.
+	lookLimit = 10 * time.Second
+)
+
+// checks returns what `doctor` looks at, in order.
+func checks(c *config.Config, s *cli.Services, machine *engine.Lazy) []cli.Check {
+	out := []cli.Check{
+		{Name: "configuration", Look: func(context.Context) cli.Finding { return lookAtConfig(c) }},
+		{Name: "state folder", Look: func(context.Context) cli.Finding { return lookAtState(s.StateRoot) }},
+		{Name: "disk", Look: func(context.Context) cli.Finding { return lookAtDisk(s.StateRoot) }},
+		{Name: "container engine", Look: func(ctx context.Context) cli.Finding { return lookAtEngine(ctx, machine) }},
+		{Name: "local registry", Look: func(ctx context.Context) cli.Finding { return lookAtRegistry(ctx) }},
+	}
+	for _, name := range s.Sandboxes.Known() {
+		p, err := s.Sandboxes.Provider(name)
+		if err != nil {
+			continue
+		}
+		out = append(out, cli.Check{Name: "provider " + name, Look: func(ctx context.Context) cli.Finding {
+			ctx, cancel := context.WithTimeout(ctx, lookLimit)
+			defer cancel()
+			f := cli.Finding{Lacks: p.Check(ctx), Detail: "ready"}
+			if len(f.Lacks) > 0 {
+				f.Detail = "not ready for everything"
+			}
+			return f
+		}})
+	}
+	return out
+}
+
+func lookAtConfig(c *config.Config) cli.Finding {
+	f := cli.Finding{Detail: "no config file, built-in defaults", Needed: true}
+	if p := c.Path(); p != "" {
+		f.Detail = p
+	}
+	if err := c.Err(); err != nil {
+		f.Detail = "cannot be used"
+		f.Lacks = []sandbox.Lack{{What: err.Error(), Remedy: "mend the file, or point AGENT_ENV_CONFIG at another; `agent-env config show` explains"}}
+	}
+	return f
+}
+
+// lookAtState reports whether the state folder can be written, without making it.
+func lookAtState(root string) cli.Finding {
+	f := cli.Finding{Detail: root, Needed: true}
+	dir := existing(root)
+	probe, err := os.CreateTemp(dir, ".agentenv-check-*")
+	if err != nil {
+		f.Lacks = []sandbox.Lack{{What: fmt.Sprintf("%s cannot be written: %v", dir, err), Remedy: "give yourself write permission, free the disk, or set XDG_STATE_HOME to another folder"}}
+		return f
+	}
+	probe.Close()
+	os.Remove(probe.Name())
+	if dir != root {
+		f.Detail += " (made by the first run)"
+	}
+	return f
+}
+
+// existing returns the nearest folder above p that is there, p itself included.
+func existing(p string) string {
+	for {
+		if info, err := os.Stat(p); err == nil && info.IsDir() {
+			return p
+		}
+		up := filepath.Dir(p)
+		if up == p {
+			return p
+		}
+		p = up
+	}
+}
+
+func lookAtDisk(root string) cli.Finding {
+	free, err := freeBytes(existing(root))
+	if err != nil {
+		return cli.Finding{Detail: "free room cannot be told: " + err.Error()}
+	}
+	f := cli.Finding{Detail: fmt.Sprintf("%.1f GiB free beside the state folder", float64(free)/(1<<30))}
+	if free < lowDisk {
+		f.Lacks = []sandbox.Lack{{What: "less than 2 GiB are free", Remedy: "free some room, or set XDG_STATE_HOME to a folder on another disk"}}
+	}
+	return f
+}
+
+func lookAtEngine(ctx context.Context, machine *engine.Lazy) cli.Finding {
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
+	e, err := machine.Get(ctx)
+	if err != nil {
+		return cli.Finding{Detail: "none", Lacks: []sandbox.Lack{{What: err.Error(), Remedy: "install and start Docker for container-mode tasks; vm-mode tasks on local need none"}}}
+	}
+	return cli.Finding{Detail: fmt.Sprintf("%s (%s)", e.Host(), e.From())}
+}
+
+// lookAtRegistry looks for the registry that images are pushed to when nothing else is configured.
+func lookAtRegistry(ctx context.Context) cli.Finding {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost:5000/v2/", nil)
+	if err == nil {
+		var res *http.Response
+		if res, err = http.DefaultClient.Do(req); err == nil {
+			res.Body.Close()
+			return cli.Finding{Detail: "localhost:5000 answers"}
+		}
+	}
+	return cli.Finding{Detail: "none at localhost:5000; it is started when an image is pushed"}
+}

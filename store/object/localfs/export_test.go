@@ -1,0 +1,4 @@
+package localfs
+
+// LockName is lockName for tests.
+var LockName = lockName
