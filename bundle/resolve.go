@@ -214,6 +214,11 @@ func (r *resolver) parse(e *Entity, out *resolved, reached map[*Entity]bool) {
 	}
 	out.task = t
 	for i, s := range t.Steps {
+		if s.Kind.Unsupported != nil {
+			if what := s.Kind.Unsupported(s); what != "" {
+				r.p.add(stepWhere(e, out.steps[i].(*doc.Object)), "not supported yet: "+what)
+			}
+		}
 		if s.Kind.Deploys == nil {
 			continue
 		}

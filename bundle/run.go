@@ -2,7 +2,6 @@ package bundle
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"agentenv/artifact"
+	"agentenv/fault"
 	"agentenv/store"
 	"agentenv/store/doc"
 	"agentenv/task"
@@ -158,7 +158,7 @@ func (r *session) watch(ended <-chan struct{}) {
 				continue
 			}
 			r.o.Progress.Note(fmt.Sprintf("Cancelling: tearing down %s (Ctrl-C again to stop now)", count(n, "run")))
-			r.stop(errors.New("cancelled by " + SignalName(sig)))
+			r.stop(Cancelling(sig))
 		}
 	}
 }
@@ -290,6 +290,15 @@ type observer struct {
 func (o observer) StepStarted(e task.Event)  { o.p.StepStarted(o.path, e) }
 func (o observer) StepProgress(e task.Event) { o.p.StepProgress(o.path, e) }
 func (o observer) StepEnded(e task.Event)    { o.p.StepEnded(o.path, e) }
+
+// Cancelling returns the reason that runs ended by a signal are recorded with: "cancelled by Ctrl-C", "cancelled by SIGTERM".
+func Cancelling(sig os.Signal) error {
+	name := SignalName(sig)
+	if name == "SIGINT" {
+		name = "Ctrl-C"
+	}
+	return fault.New(fault.Canceled, "cancelled by %s", name)
+}
 
 // SignalName returns a signal's name as records and lines have it: SIGINT, SIGTERM, SIGHUP.
 func SignalName(sig os.Signal) string {

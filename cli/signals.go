@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"os"
 	"os/signal"
 	"sync"
@@ -47,7 +46,7 @@ func (s *signals) during(ctx context.Context, fn func(ctx context.Context) error
 			s.mu.Lock()
 			s.first = sig
 			s.mu.Unlock()
-			cancel(errors.New("cancelled by " + bundle.SignalName(sig)))
+			cancel(bundle.Cancelling(sig))
 		}
 	})
 	err := fn(ctx)

@@ -1,6 +1,9 @@
 package config
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Backend is one backend main can build: the `impl` pointers that name it and the keys its `config` table takes.
 type Backend struct {
@@ -58,6 +61,17 @@ func referenceBackends() []Backend {
 		{Seam: "credentials", Pointers: pointers("EcrCredentials", "", "image_store", "image_store.ecr_image_store")},
 		{Seam: "credentials", Pointers: pointers("GoogleAccessTokenCredentials", "image_store.google_credentials")},
 	}
+}
+
+// ReferencePointers returns every `impl` spelling the reference accepts for one of its store, credentials or runner classes,
+// nil for a class it does not have. They are what a Backend that reads the same settings is handed in with.
+func ReferencePointers(class string) []string {
+	for _, b := range referenceBackends() {
+		if strings.HasSuffix(b.Pointers[0], ":"+class) {
+			return b.Pointers
+		}
+	}
+	return nil
 }
 
 // find returns the backend a pointer names among list.

@@ -21,7 +21,9 @@ func (r *Report) JSON() *doc.Object {
 		"sections", sections, "plugins", doc.Of("error", errText(r.PluginsErr), "tables", tables))
 }
 
-func (l LayerReport) json() *doc.Object { return doc.Of("kind", l.Kind, "where", l.Where, "value", l.Value) }
+func (l LayerReport) json() *doc.Object {
+	return doc.Of("kind", l.Kind, "where", l.Where, "value", l.Value)
+}
 
 func layersJSON(list []LayerReport) []any {
 	out := []any{}

@@ -97,7 +97,7 @@ func (c *Config) chosen(s seam, l layer) (pointer string, config *doc.Object, er
 		if s.name == "document" && v == "mongo" {
 			return "", nil, invalid("%s is 'mongo', for which there are no built-in coordinates: describe the database in a %s table with impl and config (or set $%s to local)%s", named, where, s.env, override)
 		}
-		return "", nil, invalid("%s is %q, which is no backend this program knows by name: use 'local' (here or in $%s), or describe a hosted one in a %s table with impl and config%s", named, oneLine(v), s.env, where, override)
+		return "", nil, invalid("%s is %q, which is no backend this program knows by name: use 'local' (here or in $%s), or describe a hosted one in a %s table with impl and config%s", named, oneLine(maskText(v, false)), s.env, where, override)
 	case *doc.Object:
 		config = &doc.Object{}
 		if x, ok := v.Get("config"); ok {

@@ -2,7 +2,6 @@ package config
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 
 	"agentenv/store/doc"
@@ -45,6 +44,9 @@ func (c *Config) Sources() []Source {
 			referenced[name] = append(referenced[name], at)
 		}
 	})
+	for _, at := range referenced {
+		slices.Sort(at)
+	}
 	for _, v := range variables() {
 		s := Source{Kind: kindEnv, Where: "$" + v.name, Shadows: v.shadows}
 		value := c.env(v.name)
@@ -55,7 +57,7 @@ func (c *Config) Sources() []Source {
 			s.Detail = v.note
 		}
 		if at := referenced[v.name]; len(at) > 0 {
-			s.Detail = joined(s.Detail, "referenced by "+strings.Join(at, ", "))
+			s.Detail = joined(s.Detail, "also referenced by "+strings.Join(at, ", "))
 			delete(referenced, v.name)
 		}
 		out = append(out, s)
@@ -68,7 +70,7 @@ func (c *Config) Sources() []Source {
 	for _, n := range names {
 		s := Source{Kind: kindEnv, Where: "$" + n, Present: c.env(n) != "", Detail: "referenced by " + strings.Join(referenced[n], ", ")}
 		if !s.Present {
-			s.Detail = joined(s.Detail, "unset")
+			s.Detail += ", unset"
 		}
 		out = append(out, s)
 	}
@@ -79,7 +81,7 @@ func joined(a, b string) string {
 	if a == "" {
 		return b
 	}
-	return a + ", " + b
+	return a + "; " + b
 }
 
 func (c *Config) fileSource() Source {
@@ -88,7 +90,7 @@ func (c *Config) fileSource() Source {
 	case "error":
 		s.Where, s.Detail = "(discovery failed)", c.broken.Error()
 	case "none":
-		s.Where = "(none)"
+		s.Where, s.Detail = "(no config file)", "no .agentenv/config.toml here or in any folder above"
 	case "env":
 		s.Detail = "via $" + fileVar
 	case "walk-up":
@@ -100,7 +102,7 @@ func (c *Config) fileSource() Source {
 	return s
 }
 
-// references calls fn for every `env:` reference in a value, with the path of keys to it.
+// references calls fn for every `env:` reference in a value, with the path of keys to it; lists add none.
 func references(v any, path []string, fn func(name string, path []string)) {
 	switch v := v.(type) {
 	case string:
@@ -108,8 +110,8 @@ func references(v any, path []string, fn func(name string, path []string)) {
 			fn(name, path)
 		}
 	case []any:
-		for i, x := range v {
-			references(x, append(slices.Clone(path), strconv.Itoa(i)), fn)
+		for _, x := range v {
+			references(x, path, fn)
 		}
 	case *doc.Object:
 		for _, k := range v.Keys() {

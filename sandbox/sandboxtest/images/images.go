@@ -12,38 +12,57 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
 
+	"agentenv/examples"
 	"agentenv/fault"
 	"agentenv/sandbox/engine"
 )
 
 // The tags of the images.
 const (
-	DebianTag  = "agentenv-test/debian:bookworm"
+	DebianTag  = "agentenv-test/debian:bookworm-2"
 	BusyBoxTag = "agentenv-test/busybox:1"
 	ScratchTag = "agentenv-test/scratch:1"
 	VolumeTag  = "agentenv-test/volume:1"
 )
 
-// Debian ensures a Debian image with bash and python3, USER nobody and a folder /secret of root with mode 700, and returns
-// its tag. It needs root, debootstrap and tar on this machine.
+// Debian ensures a Debian image with bash and a full python3, USER nobody and a folder /secret of root with mode 700, and
+// returns its tag. It needs root and debootstrap on this machine. What debootstrap made is kept as a tarball in the folder
+// that AGENT_ENV_TEST_CACHE names (default: agent-env-test in the user's cache folder), so that a removed image is back soon.
 func Debian(ctx context.Context, e *engine.Engine) (string, error) {
 	return ensure(ctx, e, DebianTag, []string{"USER nobody", `CMD ["sleep","infinity"]`}, func(dir string) (io.ReadCloser, error) {
-		root := filepath.Join(dir, "root")
-		if err := run(ctx, "debootstrap", "--variant=minbase", "--include=python3-minimal", "bookworm", root); err != nil {
-			return nil, err
-		}
-		if err := os.Mkdir(filepath.Join(root, "secret"), 0o700); err != nil {
-			return nil, err
-		}
-		file := filepath.Join(dir, "root.tar")
-		if err := run(ctx, "tar", "-C", root, "--exclude=./var/cache/apt/*", "--exclude=./var/lib/apt/lists/*", "-cf", file, "."); err != nil {
-			return nil, err
-		}
-		return os.Open(file)
+		return debian(ctx, dir)
 	})
+}
+
+// PythonSlim ensures that the engine holds an image named examples.BaseImage, and returns that name. One that is there is
+// left as it is; else it is Debian's content with python3 as its command, as root.
+func PythonSlim(ctx context.Context, e *engine.Engine) (string, error) {
+	if _, err := e.Image(ctx, examples.BaseImage); err == nil || !fault.Is(err, fault.NotFound) {
+		return examples.BaseImage, err
+	}
+	from, err := Debian(ctx, e)
+	if err != nil {
+		return "", err
+	}
+	unlock, err := lock()
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	c, err := e.Client().ContainerCreate(ctx, client.ContainerCreateOptions{Config: &container.Config{Image: from}})
+	if err != nil {
+		return "", fmt.Errorf("make the test image %s: %w", examples.BaseImage, err)
+	}
+	defer e.Remove(context.WithoutCancel(ctx), c.ID)
+	_, err = e.Client().ContainerCommit(ctx, c.ID, client.ContainerCommitOptions{Reference: examples.BaseImage, Changes: []string{"USER root", `CMD ["python3"]`}})
+	if err != nil {
+		return "", fmt.Errorf("make the test image %s: %w", examples.BaseImage, err)
+	}
+	return examples.BaseImage, nil
 }
 
 // BusyBox ensures an image with BusyBox alone and its usual names in /bin, USER nobody and /secret like Debian's. It needs
@@ -125,14 +144,11 @@ func archive(list []entry) (io.ReadCloser, error) {
 
 // ensure imports what content gives under tag unless the engine holds the tag.
 func ensure(ctx context.Context, e *engine.Engine, tag string, changes []string, content func(dir string) (io.ReadCloser, error)) (string, error) {
-	lock, err := os.OpenFile(filepath.Join(os.TempDir(), "agentenv-test-images.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	unlock, err := lock()
 	if err != nil {
 		return "", err
 	}
-	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return "", err
-	}
+	defer unlock()
 	if _, err := e.Image(ctx, tag); err == nil || !fault.Is(err, fault.NotFound) {
 		return tag, err
 	}
@@ -156,6 +172,19 @@ func ensure(ctx context.Context, e *engine.Engine, tag string, changes []string,
 	}
 	_, err = e.Image(ctx, tag)
 	return tag, err
+}
+
+// lock keeps other test programs on this machine from making the same image meanwhile.
+func lock() (unlock func() error, err error) {
+	f, err := os.OpenFile(filepath.Join(os.TempDir(), "agentenv-test-images.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f.Close, nil
 }
 
 func run(ctx context.Context, argv ...string) error {
