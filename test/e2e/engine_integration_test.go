@@ -14,6 +14,7 @@ import (
 
 	"github.com/moby/moby/client"
 
+	"agentenv/examples"
 	"agentenv/sandbox"
 	"agentenv/sandbox/engine"
 	"agentenv/sandbox/sandboxtest/images"
@@ -131,4 +132,15 @@ func (k *kit) processes() []string {
 func scripts(id string) []string {
 	found, _ := filepath.Glob("/tmp/agent_env_run_code-" + id + "*")
 	return found
+}
+
+// tagBase gives the test image the public name that the shipped images build on.
+func tagBase(t testing.TB, image string) {
+	t.Helper()
+	if _, err := docker(t).Image(t.Context(), examples.BaseImage); err == nil {
+		return
+	}
+	if err := docker(t).Tag(t.Context(), image, examples.BaseImage); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -25,11 +25,7 @@ const (
 // execute runs a command in a session of its own. This process is the subreaper, so that whatever the command starts stays
 // below it, whatever session it moves to, and can be ended.
 func execute(q wire.Request, in *wire.Reader, out *wire.Writer) error {
-	syscall.RawSyscall(syscall.SYS_PRCTL, setSubreaper, 1, 0)
-	child := make(chan os.Signal, 1)
-	signal.Notify(child, syscall.SIGCHLD)
-	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGPIPE)
-
+	child := adopt()
 	env := environment(q)
 	program, argv, shell, err := command(q, env)
 	if err != nil {
@@ -64,9 +60,45 @@ func execute(q wire.Request, in *wire.Reader, out *wire.Writer) error {
 		r := ends[2+2*i]
 		pumps.Go(func() { open[i] = pump(r, t, out) })
 	}
-	code := 0
+	code, left := supervise(pid, child, kills)
+	now := time.Now()
+	ends[2].SetReadDeadline(now)
+	ends[4].SetReadDeadline(now)
+	pumps.Wait()
+	for i, t := range []wire.Type{wire.Out, wire.Err} {
+		if open[i] {
+			open[i] = rest(ends[2+2*i], t, out)
+		}
+	}
+	background := open[0] || open[1]
+	if background && len(left) == 0 {
+		keepReading(ends[2], ends[4])
+	}
+	if err := out.SendJSON(wire.Exit, wire.ExitStatus{Code: code, Background: background, Left: len(left)}); err != nil {
+		return err
+	}
+	// What this user may not end stays below this process, where a helper run as root finds it.
+	for until := time.Now().Add(2 * patience); len(left) > 0 && time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		reap(pid, new(int))
+		left = proc.Below(proc.All(), os.Getpid())
+	}
+	return nil
+}
+
+// adopt makes this process the one that whatever descends from it is left to, and returns a channel that tells of ended
+// children. Signals that would end this process are caught, not ignored: what is ignored stays so in the command.
+func adopt() chan os.Signal {
+	syscall.RawSyscall(syscall.SYS_PRCTL, setSubreaper, 1, 0)
+	child := make(chan os.Signal, 1)
+	signal.Notify(child, syscall.SIGCHLD)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGPIPE)
+	return child
+}
+
+// supervise waits for the command pid. When kills gives a grace, everything below this process is ended, and those that
+// could not be are returned.
+func supervise(pid int, child <-chan os.Signal, kills <-chan time.Duration) (code int, left []proc.Process) {
 	var ended chan []proc.Process
-	var left []proc.Process
 	for done := false; !done; {
 		select {
 		case <-child:
@@ -97,28 +129,7 @@ func execute(q wire.Request, in *wire.Reader, out *wire.Writer) error {
 			}
 		}
 	}
-	now := time.Now()
-	ends[2].SetReadDeadline(now)
-	ends[4].SetReadDeadline(now)
-	pumps.Wait()
-	for i, t := range []wire.Type{wire.Out, wire.Err} {
-		if open[i] {
-			open[i] = rest(ends[2+2*i], t, out)
-		}
-	}
-	background := open[0] || open[1]
-	if background && len(left) == 0 {
-		keepReading(ends[2], ends[4])
-	}
-	if err := out.SendJSON(wire.Exit, wire.ExitStatus{Code: code, Background: background, Left: len(left)}); err != nil {
-		return err
-	}
-	// What this user may not end stays below this process, where a helper run as root finds it.
-	for until := time.Now().Add(2 * patience); len(left) > 0 && time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
-		reap(pid, new(int))
-		left = proc.Below(proc.All(), os.Getpid())
-	}
-	return nil
+	return code, left
 }
 
 // blocking returns f's descriptor in blocking mode, as programs expect theirs.
