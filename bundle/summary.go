@@ -44,18 +44,19 @@ type Failure struct {
 
 // Run is one task's run in a summary.
 type Run struct {
-	Path     string              `json:"task"`
-	TaskID   string              `json:"task_id"`
-	Version  int64               `json:"version"`
-	Outcome  Outcome             `json:"outcome"`
-	Class    task.Class          `json:"class"`
-	Scores   []Score             `json:"scores"`
-	Failures []Failure           `json:"failures"`
-	Seconds  float64             `json:"seconds"`
-	Instance string              `json:"instance,omitempty"` // "" when none was recorded
-	Models   map[string][]string `json:"models,omitempty"`
-	Started  bool                `json:"started"`
-	TornDown TornDown            `json:"-"`
+	Path     string                `json:"task"`
+	TaskID   string                `json:"task_id"`
+	Version  int64                 `json:"version"`
+	Outcome  Outcome               `json:"outcome"`
+	Class    task.Class            `json:"class"`
+	Scores   []Score               `json:"scores"`
+	Failures []Failure             `json:"failures"`
+	Seconds  float64               `json:"seconds"`
+	Instance string                `json:"instance,omitempty"` // "" when none was recorded
+	Steps    map[string]task.Class `json:"steps"`              // how each step that ended did
+	Models   map[string][]string   `json:"models,omitempty"`
+	Started  bool                  `json:"started"`
+	TornDown TornDown              `json:"-"`
 
 	context *doc.Object
 	keptUp  []Kept
@@ -95,7 +96,7 @@ func (r *Run) take(res *task.Result, err error, took time.Duration, stopped bool
 		if res.Recorded || res.Instance != "" && err == nil {
 			r.Instance = res.Instance
 		}
-		r.Class, r.Models = res.Class, res.Models
+		r.Class, r.Models, r.Steps = res.Class, res.Models, res.Steps
 		for _, s := range res.Scores {
 			if math.IsNaN(s.Value) || math.IsInf(s.Value, 0) {
 				s.Value = 0
@@ -240,7 +241,7 @@ func (s *Summary) ExitCode() int {
 // Document returns the summary as one JSON document.
 func (s *Summary) Document() *doc.Object {
 	o := doc.Of("format_version", doc.Int(1), "run_group_id", s.RunGroup, "exit_code", doc.Int(s.ExitCode()),
-		"tasks", doc.MustFrom(nonNil(s.Runs)), "evals", doc.MustFrom(nonNil(s.Evals)))
+		"tasks", []any{}, "evals", doc.MustFrom(nonNil(s.Evals)))
 	skipped := []any{}
 	for _, u := range s.Unnamed {
 		skipped = append(skipped, u.Path)
@@ -249,6 +250,11 @@ func (s *Summary) Document() *doc.Object {
 	if s.Signal != nil {
 		signal = SignalName(s.Signal)
 	}
+	// Lists are lists, also where there is nothing in them.
+	for _, r := range s.Runs {
+		r.Scores, r.Failures = nonNil(r.Scores), nonNil(r.Failures)
+	}
+	o.Set("tasks", doc.MustFrom(nonNil(s.Runs)))
 	return o.Set("not_run", skipped).Set("torn_down", doc.MustFrom(nonNil(s.Ended))).Set("still_up", doc.MustFrom(nonNil(s.Left))).Set("signal", signal)
 }
 

@@ -219,9 +219,16 @@ func (c *Config) explainPlugins(out *Explanation, keys []string) {
 		for i, k := range p.Keys {
 			names[i] = "[" + label([]string{"plugins", k}) + "]"
 		}
-		return LayerReport{Kind: kindFile, Where: strings.Join(names, ", "), Value: summary(p.Value), Err: p.Err}
+		r := LayerReport{Kind: kindFile, Where: strings.Join(names, ", "), Value: summary(p.Value), Err: p.Err}
+		if p.Value == nil {
+			r.Value = unreadable(p.Err)
+		}
+		return r
 	}
 	if len(keys) == 1 {
+		if len(tables) == 0 {
+			out.Section = "plugins"
+		}
 		for _, p := range tables {
 			out.Children = append(out.Children, Child{Path: label([]string{"plugins", p.Name}), Section: "plugins", Winner: where(p), Value: p.Value, Err: p.Err, Plugin: &p})
 		}

@@ -13,13 +13,13 @@ import (
 
 // world is a working folder with an environment of its own, in which nothing of the machine's is seen.
 type world struct {
-	t     *testing.T
+	t     testing.TB
 	dir   string // without symlinks
 	state string
 	env   map[string]string
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

@@ -138,7 +138,12 @@ func (d *differ) fresh(path []string, v any) {
 			return
 		}
 		items, hidden := splitList(v)
-		d.add(change{kind: changeAdd, path: path, items: items, hidden: hidden})
+		kind := changeAdd
+		if len(missing("", nil, items)) < len(items) {
+			// A union would keep the first of equal elements only, and a result of [0, 0] is not [0].
+			kind = changeList
+		}
+		d.add(change{kind: kind, path: path, items: items, hidden: hidden})
 	default:
 		d.add(change{kind: changeSet, path: path, value: v})
 	}

@@ -26,7 +26,7 @@ func Binary(arch string) (program []byte, digest string, err error) {
 	if !ok {
 		return nil, "", fault.New(fault.Unsupported, "the container engine runs on %q; agent-env's helper exists for amd64 and arm64 only", arch)
 	}
-	packed, err := binaries.ReadFile("bin/agentenv-helper-linux-" + name + ".gz")
+	packed, err := packedFor(name)
 	if err != nil {
 		return nil, "", err
 	}
@@ -40,4 +40,8 @@ func Binary(arch string) (program []byte, digest string, err error) {
 	}
 	sum := sha256.Sum256(program)
 	return program, hex.EncodeToString(sum[:]), nil
+}
+
+func packedFor(arch string) ([]byte, error) {
+	return binaries.ReadFile("bin/agentenv-helper-linux-" + arch + ".gz")
 }

@@ -32,7 +32,7 @@ func loadType(d Deps) *task.StepType {
 		Name:    "load_artifact",
 		Summary: "Stage artifacts and URLs into a sandbox",
 		Family:  "files",
-		Doc: "Files land below `destination_path`, owned by root, folders 0755 and files 0644 (0755 where they are executable). Existing files are replaced " +
+		Doc: "Files land below `destination_path`, owned by root, folders 0755 and files 0644. Existing files are replaced " +
 			"whole. In a sandbox recorded as a container they land in its container, in vm mode on its host. What was staged is checked: count, size and " +
 			"sha256. URLs are fetched by agent-env itself, so the image needs no download tool.",
 		FailsTask:  true,

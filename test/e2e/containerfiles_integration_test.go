@@ -54,14 +54,10 @@ func checkSecret(t *testing.T, k *kit, record doc, folder string) {
 func checkOwned(t *testing.T, seen doc, want files) {
 	t.Helper()
 	for name, text := range want {
-		mode := "0o644"
-		if strings.HasPrefix(text, "+x") {
-			text, mode = text[2:], "0o755"
-		}
-		sum := sha256.Sum256([]byte(text))
+		sum := sha256.Sum256([]byte(strings.TrimPrefix(text, "+x")))
 		f := seen.at(name)
-		if f.at(3).v != hex.EncodeToString(sum[:]) || f.at(2).v != mode || f.at(0).v != 0.0 || f.at(1).v != 0.0 {
-			t.Errorf("%q: [uid gid mode sha256] is %s, want 0 0 %s %x", name, f, mode, sum)
+		if f.at(3).v != hex.EncodeToString(sum[:]) || f.at(2).v != "0o644" || f.at(0).v != 0.0 || f.at(1).v != 0.0 {
+			t.Errorf("%q: [uid gid mode sha256] is %s, want 0 0 0o644 %x", name, f, sum)
 		}
 	}
 	for _, name := range seen.keys() {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"agentenv/sandbox/helper/proc"
-	"agentenv/sandbox/helper/wire"
 )
 
 // The descriptors of a guard beside its command's standard streams: what it tells, and what it is told.
@@ -34,9 +33,8 @@ func guard(args []string) int {
 		return 2
 	}
 	child := adopt()
-	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, syscall.SIGTERM)
-	pid, err := syscall.ForkExec(args[0], args[1:], &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}})
+	pid, err := syscall.ForkExec(args[0], args[1:], &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2},
+		Sys: &syscall.SysProcAttr{Setsid: true}}) // so that a command which signals its group does not mean the guard
 	if err != nil {
 		no, _ := err.(syscall.Errno)
 		io.WriteString(tell, "failed "+strconv.Itoa(int(no))+"\n")
@@ -44,27 +42,58 @@ func guard(args []string) int {
 	}
 	release()
 	io.WriteString(tell, "begun\n")
-	kills := make(chan time.Duration, 4)
-	go heed(told, stop, kills)
+	kills, later := make(chan time.Duration, 4), make(chan time.Duration, 1)
+	go asked(told, kills)
+	go signalled(kills, later)
 	code, left := supervise(pid, child, kills)
 	io.WriteString(tell, "exit "+strconv.Itoa(code)+" "+strconv.Itoa(len(left))+"\n")
 	tell.Close()
-	linger(child, kills)
+	linger(child, later)
 	return 0
 }
 
-// heed passes on what the client and the system ask for.
-func heed(told *os.File, stop <-chan os.Signal, kills chan<- time.Duration) {
-	go func() {
-		b, err := io.ReadAll(io.LimitReader(told, 64))
-		grace := deadGrace
-		if n, bad := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && bad == nil {
-			grace = time.Duration(n)
-		}
-		kills <- grace
-	}()
+// asked waits for the client's word, or its end.
+func asked(told *os.File, kills chan<- time.Duration) {
+	grace := deadGrace
+	b, err := io.ReadAll(io.LimitReader(told, 64))
+	if n, bad := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && bad == nil {
+		grace = time.Duration(n)
+	}
+	kills <- grace
+}
+
+// signalled passes SIGTERM on, for now and for later.
+func signalled(kills, later chan<- time.Duration) {
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM)
 	for range stop {
-		kills <- deadGrace
+		for _, c := range []chan<- time.Duration{kills, later} {
+			select {
+			case c <- deadGrace:
+			default:
+			}
+		}
+	}
+}
+
+// linger returns when nothing lives below this process any more.
+func linger(child <-chan os.Signal, kills <-chan time.Duration) {
+	for {
+		for {
+			var ws syscall.WaitStatus
+			got, err := syscall.Wait4(-1, &ws, syscall.WNOHANG, nil)
+			if err == syscall.ECHILD {
+				return
+			}
+			if err != syscall.EINTR && got <= 0 {
+				break
+			}
+		}
+		select {
+		case <-child:
+		case grace := <-kills:
+			proc.End(func() []proc.Process { return proc.Below(proc.All(), os.Getpid()) }, grace, patience)
+		}
 	}
 }
 

@@ -1,0 +1,176 @@
+package local
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"agentenv/fault"
+	"agentenv/sandbox/helper/proc"
+	"agentenv/sandbox/helper/wire"
+)
+
+// process is a command under way with everything it starts. start comes first; wait is called once, end at most once and
+// while wait runs.
+type process interface {
+	start() error
+	// wait returns the exit code when the command ended, and, after end, how many processes could not be ended.
+	wait() (code, left int)
+	// end ends the whole tree: SIGTERM, after the grace SIGKILL.
+	end(grace time.Duration)
+}
+
+// direct is a command as a child of this process. What it starts is found by descent and by the mark in its environment.
+type direct struct {
+	cmd  *exec.Cmd
+	mark string
+	left chan int
+}
+
+func (d *direct) start() error {
+	d.left = make(chan int, 1)
+	return d.cmd.Start()
+}
+
+func (d *direct) wait() (code, left int) {
+	d.cmd.Wait()
+	select {
+	case left = <-d.left:
+	default:
+	}
+	return codeOf(d.cmd.ProcessState), left
+}
+
+func (d *direct) end(grace time.Duration) {
+	d.left <- len(endTree(d.cmd.Process.Pid, d.mark, grace))
+}
+
+// guarded is a command below a guard of the helper, which everything that the command starts is left to, so that nothing
+// escapes by shedding its environment, its session or its parents.
+type guarded struct {
+	cmd      *exec.Cmd // the guard
+	mark     string
+	hear     *os.File
+	lines    *bufio.Reader
+	ask      *os.File
+	fallback *time.Timer
+}
+
+// newGuarded takes over cmd, which must not have been started.
+func newGuarded(helper string, cmd *exec.Cmd, mark string) (*guarded, error) {
+	hear, tell, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	told, ask, err := os.Pipe()
+	if err != nil {
+		hear.Close()
+		tell.Close()
+		return nil, err
+	}
+	c := *cmd
+	c.Path, c.Args = helper, append([]string{"agentenv-helper", "guard", cmd.Path}, cmd.Args...)
+	c.ExtraFiles = []*os.File{tell, told}
+	return &guarded{cmd: &c, mark: mark, hear: hear, lines: bufio.NewReader(hear), ask: ask}, nil
+}
+
+// errNoGuard tells that the guard itself did not start, and the command neither.
+type errNoGuard struct{ error }
+
+func (g *guarded) start() error {
+	err := g.cmd.Start()
+	for _, f := range g.cmd.ExtraFiles {
+		f.Close()
+	}
+	if err != nil {
+		g.close()
+		return errNoGuard{err}
+	}
+	line, err := g.lines.ReadString('\n')
+	if no, failed := strings.CutPrefix(strings.TrimSpace(line), "failed "); failed {
+		n, _ := strconv.Atoi(no)
+		err = syscall.Errno(n)
+	} else if err == nil {
+		return nil
+	}
+	g.close()
+	g.cmd.Wait()
+	return err
+}
+
+func (g *guarded) close() {
+	g.hear.Close()
+	g.ask.Close()
+}
+
+func (g *guarded) wait() (code, left int) {
+	line, err := g.lines.ReadString('\n')
+	if g.fallback != nil {
+		g.fallback.Stop()
+	}
+	g.close()
+	if _, e := fmt.Sscanf(line, "exit %d %d\n", &code, &left); err == nil && e == nil {
+		// The guard goes on while something that the command left behind lives, at the longest until the sandbox ends.
+		go g.cmd.Wait()
+		return code, left
+	}
+	g.cmd.Wait() // somebody killed it
+	return codeOf(g.cmd.ProcessState), len(endTree(g.cmd.Process.Pid, g.mark, 0))
+}
+
+func (g *guarded) end(grace time.Duration) {
+	g.fallback = time.AfterFunc(grace+2*killPatience, func() { g.cmd.Process.Kill() })
+	fmt.Fprintln(g.ask, grace.Nanoseconds())
+	g.ask.Close()
+}
+
+func codeOf(s *os.ProcessState) int {
+	if st, ok := s.Sys().(syscall.WaitStatus); ok && st.Signaled() {
+		return 128 + int(st.Signal())
+	}
+	return s.ExitCode()
+}
+
+// notStarted is the error of a command that did not begin.
+func (h *host) notStarted(err error) error {
+	return fault.Wrap(fault.Kind(wire.KindOf(err)), err, "run a command on the %s", h)
+}
+
+// endTree ends pid, all that descends from it, and whatever else carries the command's mark.
+func endTree(pid int, mark string, grace time.Duration) []proc.Process {
+	known := map[proc.Process]bool{}
+	return proc.End(func() []proc.Process {
+		all := proc.All()
+		alive := map[int]proc.Process{}
+		for _, p := range all {
+			alive[p.PID] = p
+		}
+		if p, ok := alive[pid]; ok {
+			known[p] = true
+		}
+		for _, p := range proc.Marked(all, wire.MarkName+"="+mark) {
+			known[p] = true
+		}
+		var roots []int
+		for p := range known {
+			if now, ok := alive[p.PID]; ok && now.Start == p.Start {
+				roots = append(roots, p.PID)
+			} else {
+				delete(known, p)
+			}
+		}
+		for _, p := range proc.Below(all, roots...) {
+			known[p] = true
+		}
+		var out []proc.Process
+		for p := range known {
+			out = append(out, alive[p.PID])
+		}
+		return out
+	}, grace, killPatience)
+}
