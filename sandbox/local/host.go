@@ -15,7 +15,6 @@ import (
 	"crypto/rand"
 
 	"agentenv/fault"
-	"agentenv/sandbox/helper/proc"
 	"agentenv/sandbox/helper/tree"
 	"agentenv/sandbox/helper/wire"
 	"agentenv/sandbox/place"
@@ -23,7 +22,10 @@ import (
 
 // host is this machine as a place: the work folder behind /app, everything else as it is. It acts as this process's user,
 // also where root is asked for.
-type host struct{ id, dir string }
+type host struct {
+	id, dir string
+	helper  func() string // path of the helper on this machine, "" where there is none
+}
 
 var _ place.Place = (*host)(nil)
 var _ place.TarPlacer = (*host)(nil)
@@ -95,17 +97,21 @@ func (h *host) run(ctx context.Context, cmd *exec.Cmd, c place.Cmd, mark, shell 
 		return nil, fault.Wrap(fault.Unavailable, err, "run a command on the %s", h)
 	}
 	defer o.close()
-	if err := cmd.Start(); err != nil {
-		return nil, fault.Wrap(fault.Kind(wire.KindOf(err)), err, "run a command on the %s", h)
+	p, err := h.begin(cmd, mark)
+	if err != nil {
+		return nil, h.notStarted(err)
 	}
 	o.started(c.Stdin, sinks)
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	var waitErr error
-	var left []proc.Process
+	type end struct{ code, left int }
+	ended := make(chan end, 1)
+	go func() {
+		code, left := p.wait()
+		ended <- end{code, left}
+	}()
+	var last end
 	killed := false
 	select {
-	case waitErr = <-ended:
+	case last = <-ended:
 	case <-ctx.Done():
 		killed = true
 	case <-o.broken: // nobody takes the output
@@ -116,64 +122,37 @@ func (h *host) run(ctx context.Context, cmd *exec.Cmd, c place.Cmd, mark, shell 
 		if grace <= 0 {
 			grace = defaultGrace
 		}
-		left = endTree(cmd.Process.Pid, mark, grace)
-		waitErr = <-ended
+		p.end(grace)
+		last = <-ended
 	}
 	open, outErr := o.finish()
 	r := sinks.Result()
-	r.Duration, r.Shell, r.BackgroundLeftOpen = time.Since(began), shell, open
-	if st, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok {
-		if r.Code = st.ExitStatus(); st.Signaled() {
-			r.Code = 128 + int(st.Signal())
-		}
-	}
+	r.Duration, r.Shell, r.BackgroundLeftOpen, r.Code = time.Since(began), shell, open, last.code
 	switch {
-	case len(left) > 0:
-		return r, fault.New(fault.Unavailable, "run a command on the %s: %d processes of it do not end", h, len(left))
+	case last.left > 0:
+		return r, fault.New(fault.Unavailable, "run a command on the %s: %d processes of it do not end", h, last.left)
 	case killed && ctx.Err() != nil:
 		return r, fault.At(context.Cause(ctx), "run a command on the %s", h)
 	case outErr != nil:
 		return r, fault.At(outErr, "take the output of a command on the %s", h)
 	}
-	var exit *exec.ExitError
-	if waitErr != nil && !errors.As(waitErr, &exit) {
-		return r, fault.Wrap(fault.Unavailable, waitErr, "run a command on the %s", h)
-	}
 	return r, nil
 }
 
-// endTree ends pid, all that descends from it, and whatever else carries the command's mark.
-func endTree(pid int, mark string, grace time.Duration) []proc.Process {
-	known := map[proc.Process]bool{}
-	return proc.End(func() []proc.Process {
-		all := proc.All()
-		alive := map[int]proc.Process{}
-		for _, p := range all {
-			alive[p.PID] = p
+// begin starts cmd, below a guard where this machine can have one.
+func (h *host) begin(cmd *exec.Cmd, mark string) (process, error) {
+	if helper := h.helper(); helper != "" {
+		g, err := newGuarded(helper, cmd, mark)
+		if err == nil {
+			err = g.start()
 		}
-		if p, ok := alive[pid]; ok {
-			known[p] = true
+		var none errNoGuard
+		if !errors.As(err, &none) {
+			return g, err
 		}
-		for _, p := range proc.Marked(all, wire.MarkName+"="+mark) {
-			known[p] = true
-		}
-		var roots []int
-		for p := range known {
-			if now, ok := alive[p.PID]; ok && now.Start == p.Start {
-				roots = append(roots, p.PID)
-			} else {
-				delete(known, p)
-			}
-		}
-		for _, p := range proc.Below(all, roots...) {
-			known[p] = true
-		}
-		var out []proc.Process
-		for p := range known {
-			out = append(out, alive[p.PID])
-		}
-		return out
-	}, grace, killPatience)
+	}
+	d := &direct{cmd: cmd, mark: mark}
+	return d, d.start()
 }
 
 func lookIn(name string, env []string) (string, error) {

@@ -14,11 +14,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"agentenv/fault"
 	"agentenv/sandbox"
 	"agentenv/sandbox/engine"
+	"agentenv/sandbox/helper"
 )
 
 // Name is the provider's name in records.
@@ -34,7 +36,10 @@ type Options struct {
 }
 
 // Provider implements sandbox.Provider on this machine.
-type Provider struct{ o Options }
+type Provider struct {
+	o      Options
+	helper func() string
+}
 
 var _ sandbox.Provider = (*Provider)(nil)
 
@@ -59,7 +64,19 @@ func New(o Options) (*Provider, error) {
 		return nil, fault.New(fault.Invalid, "the folder of local sandboxes %q holds characters that mean something to a shell; set AGENT_ENV_LOCAL_SANDBOX_DIR to a plain path", root)
 	}
 	o.Root = root
-	return &Provider{o: o}, nil
+	return &Provider{o: o, helper: sync.OnceValue(o.helper)}, nil
+}
+
+// helper returns the path of the helper in the state folder, which commands run below; "" where this machine cannot have it.
+func (o Options) helper() string {
+	if !onLinux {
+		return ""
+	}
+	at, err := helper.Install(filepath.Join(o.StateRoot, "helper"))
+	if err != nil {
+		o.Log.Warn("commands on this machine run unguarded: one that hides may outlive its deadline", "error", err)
+	}
+	return at
 }
 
 // Name returns "local".

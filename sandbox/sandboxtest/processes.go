@@ -104,15 +104,20 @@ func testProcesses(t *testing.T, b box) {
 	})
 	t.Run("deadline", func(t *testing.T) {
 		file := b.work + "/p/d"
-		// Only a place with a process namespace of its own can be asked to find what also shed its environment.
-		shed := ""
-		if b.root {
-			shed = "env -i"
-		}
 		script := `(setsid sh -c 'trap "" TERM; while :; do echo x >> "` + file + `"; sleep 0.05; done' >/dev/null 2>&1 &)
-			(` + shed + ` setsid sh -c 'trap "" TERM; while :; do echo x >> "` + file + `"; sleep 0.05; done' &)
+			(env -i setsid sh -c 'trap "" TERM; while :; do echo x >> "` + file + `"; sleep 0.05; done' &)
+			(env -i setsid sh -c '(trap "" TERM; while :; do echo x >> "` + file + `"; sleep 0.05; done) &' &)
 			trap "" TERM; while :; do echo x >> "` + file + `"; sleep 0.05; done`
 		testEnds(t, b, place.Cmd{Script: script, User: place.Root, Timeout: time.Second, Grace: 300 * time.Millisecond}, file)
+	})
+	t.Run("signals", func(t *testing.T) {
+		r := sh(t, b, place.Cmd{Script: `for s in HUP INT PIPE TERM; do trap "echo $s" $s; kill -$s $$; done`})
+		if string(r.Stdout) != "HUP\nINT\nPIPE\nTERM\n" {
+			t.Errorf("a command does not get its signals: %q %q", r.Stdout, r.Stderr)
+		}
+		if r := sh(t, b, place.Cmd{Script: "trap 'echo group; exit 4' TERM; kill 0; sleep 5"}); r.Code != 4 || string(r.Stdout) != "group\n" {
+			t.Errorf("a signal to its own group: code %d, %q", r.Code, r.Stdout)
+		}
 	})
 	t.Run("fork bomb", func(t *testing.T) {
 		file := b.work + "/p/f"

@@ -5,15 +5,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 )
 
-const (
-	rootTar  = "debian-bookworm-python3-1.tar" // in the cache folder; the number goes up with the recipe
-	rootSize = "1500m"                         // of the memory that the root is made in
-	memory   = 4 << 30                         // what this machine must have free for that
-)
+const rootTar = "debian-bookworm-python3-1.tar" // in the cache folder; the number goes up with the recipe
 
 // debian returns the tar stream of a Debian root with python3, from the cache or made anew below dir.
 func debian(ctx context.Context, dir string) (io.ReadCloser, error) {
@@ -30,9 +24,7 @@ func debian(ctx context.Context, dir string) (io.ReadCloser, error) {
 		return nil, err
 	}
 	// The package manager syncs each file; in memory that costs nothing.
-	if spare() >= memory && unix.Mount("tmpfs", root, "tmpfs", 0, "mode=755,size="+rootSize) == nil {
-		defer unix.Unmount(root, unix.MNT_DETACH)
-	}
+	defer inMemory(root)()
 	if err := run(ctx, "debootstrap", "--variant=minbase", "--include=python3", "bookworm", root); err != nil {
 		return nil, err
 	}
@@ -62,12 +54,4 @@ func cacheDir() (string, error) {
 		dir = filepath.Join(user, "agent-env-test")
 	}
 	return dir, os.MkdirAll(dir, 0o755)
-}
-
-func spare() uint64 {
-	var s unix.Sysinfo_t
-	if unix.Sysinfo(&s) != nil {
-		return 0
-	}
-	return (s.Freeram + s.Bufferram) * uint64(s.Unit)
 }
