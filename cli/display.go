@@ -46,7 +46,7 @@ func (a *App) newDisplay(out io.Writer) *display {
 		out = d.bars
 		d.notes = d.bars
 	}
-	d.lines = bundle.NewLines(out, d.notes)
+	d.lines = bundle.NewLines(a.coloured(out), d.notes)
 	return d
 }
 

@@ -110,7 +110,7 @@ func (a *App) run(cmd *cobra.Command, text string, f runFlags) error {
 		Model: f.model, UserModel: f.user, JudgeModel: f.judge, Progress: show, Signals: sig.ch})
 	show.close()
 	say := func(line string) { fmt.Fprintln(out, line) }
-	io.WriteString(out, sum.Text())
+	io.WriteString(a.coloured(out), sum.Text())
 	sum.Hold(say)
 	io.WriteString(out, sum.TeardownText())
 	for _, r := range sum.Runs {

@@ -181,9 +181,13 @@ func (a *App) prune(ctx context.Context, s *Services, yes bool) error {
 	}
 	wg.Wait()
 	removed := 0
-	for _, err := range errs {
-		if err == nil {
+	for i, err := range errs {
+		switch {
+		case err == nil:
 			removed++
+		case fault.Is(err, fault.Conflict):
+			fmt.Fprintf(a.Stdout, "%s\n", err)
+			errs[i] = nil
 		}
 	}
 	fmt.Fprintf(a.Stdout, "Removed %d.\n", removed)

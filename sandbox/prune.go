@@ -136,10 +136,19 @@ func ago(d time.Duration) string {
 	return fmt.Sprintf("%d days ago", int(d.Hours()/24))
 }
 
-// Remove removes one thing Prune named, by id, and marks its ledger row; one that is gone meanwhile is done.
+// Remove removes one thing Prune named, by id, and marks its ledger row; one that is gone meanwhile is done. A shared thing that
+// something began to use meanwhile stays, which is a Conflict error.
 func (m *Manager) Remove(ctx context.Context, d Doomed) error {
 	ctx, cancel := context.WithTimeout(ctx, TerminateLimit)
 	defer cancel()
+	if d.shared() {
+		f := d.Found[0]
+		p, err := m.Provider(f.Provider)
+		if err == nil {
+			err = p.Remove(ctx, f)
+		}
+		return fault.At(err, "%s stays", d.ID)
+	}
 	var failed []string
 	if d.Row != nil {
 		p, err := m.Provider(d.Row.Type)

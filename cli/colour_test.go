@@ -1,0 +1,31 @@
+package cli
+
+import (
+	"bytes"
+	"testing"
+)
+
+func TestOutcomesAreColouredOnATerminalOnly(t *testing.T) {
+	const text = "[tasks/a.json] passed in 1.0s\n[tasks/a.json] step 1/2 failed (deploy_sandbox)\n\nTasks:\n  tasks/a.json v1: passed (a: 1), 0.1s\n" +
+		"  tasks/b.json v2: failed at step 'x': RuntimeError: y\n  tasks/c.json v1: scored below 1 (v: 0), 1.0s\n"
+	const want = "[tasks/a.json] \x1b[32mpassed\x1b[0m in 1.0s\n[tasks/a.json] step 1/2 failed (deploy_sandbox)\n\nTasks:\n  tasks/a.json v1: \x1b[32mpassed\x1b[0m (a: 1), 0.1s\n" +
+		"  tasks/b.json v2: \x1b[31mfailed\x1b[0m at step 'x': RuntimeError: y\n  tasks/c.json v1: \x1b[33mscored below 1\x1b[0m (v: 0), 1.0s\n"
+	env := map[string]string{}
+	a := &App{StdoutTerminal: true, Env: func(k string) string { return env[k] }}
+	var out bytes.Buffer
+	if n, err := a.coloured(&out).Write([]byte(text)); n != len(text) || err != nil || out.String() != want {
+		t.Errorf("wrote %d, %v:\n%q", n, err, out.String())
+	}
+	env["NO_COLOR"] = "1"
+	out.Reset()
+	a.coloured(&out).Write([]byte(text))
+	if out.String() != text {
+		t.Errorf("with NO_COLOR: %q", out.String())
+	}
+	a.StdoutTerminal, env["NO_COLOR"] = false, ""
+	out.Reset()
+	a.coloured(&out).Write([]byte(text))
+	if out.String() != text {
+		t.Errorf("without a terminal: %q", out.String())
+	}
+}
