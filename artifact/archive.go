@@ -68,7 +68,7 @@ func (c *BuildContext) Tar(ctx context.Context, w io.Writer) error {
 func copyUnchanged(w io.Writer, e ContextEntry) error {
 	f, err := os.Open(e.disk)
 	if err != nil {
-		return fault.New(fault.Conflict, "%q went away while it was read: %s", e.Name, reason(err))
+		return fault.New(fault.Conflict, "%q went away while it was read: %s", e.Name, fault.Reason(err))
 	}
 	defer f.Close()
 	h := sha256.New()

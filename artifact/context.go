@@ -169,7 +169,7 @@ func (l *lister) keepLinked(name string) error {
 		}
 		info, err := os.Lstat(filepath.Join(l.dir, filepath.FromSlash(name)))
 		if err != nil {
-			return fmt.Errorf("%s", reason(err))
+			return fmt.Errorf("%s", fault.Reason(err))
 		}
 		l.keep[name] = true
 		if info.Mode()&fs.ModeSymlink == 0 {
@@ -180,7 +180,7 @@ func (l *lister) keepLinked(name string) error {
 		}
 		target, err := os.Readlink(filepath.Join(l.dir, filepath.FromSlash(name)))
 		if err != nil {
-			return fmt.Errorf("%s", reason(err))
+			return fmt.Errorf("%s", fault.Reason(err))
 		}
 		next := path.Join(path.Dir(name), filepath.ToSlash(target))
 		if path.IsAbs(target) || next == ".." || strings.HasPrefix(next, "../") {
@@ -198,7 +198,7 @@ func (l *lister) ignores(dockerfile string) error {
 			continue
 		}
 		if err != nil {
-			return fault.New(fault.Invalid, "build context %s: %s: %s", l.dir, name, reason(err))
+			return fault.New(fault.Invalid, "build context %s: %s: %s", l.dir, name, fault.Reason(err))
 		}
 		defer f.Close()
 		if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
@@ -227,7 +227,7 @@ func (l *lister) problem(name string, format string, args ...any) {
 func (l *lister) walk(folder string, parent patternmatcher.MatchInfo) bool {
 	children, err := os.ReadDir(filepath.Join(l.dir, filepath.FromSlash(folder)))
 	if err != nil {
-		l.problem(folder, "%s", reason(err))
+		l.problem(folder, "%s", fault.Reason(err))
 		return false
 	}
 	any := false
@@ -285,7 +285,7 @@ func (l *lister) add(name string, d fs.DirEntry) {
 	e := ContextEntry{Name: nfc, disk: filepath.Join(l.dir, filepath.FromSlash(name))}
 	info, err := d.Info()
 	if err != nil {
-		l.problem(name, "%s", reason(err))
+		l.problem(name, "%s", fault.Reason(err))
 		return
 	}
 	switch {
@@ -294,7 +294,7 @@ func (l *lister) add(name string, d fs.DirEntry) {
 	case info.Mode()&fs.ModeSymlink != 0:
 		e.Mode = fs.ModeSymlink | 0o777
 		if e.Link, err = os.Readlink(e.disk); err != nil {
-			l.problem(name, "%s", reason(err))
+			l.problem(name, "%s", fault.Reason(err))
 			return
 		}
 	case info.Mode().IsRegular():
@@ -302,7 +302,7 @@ func (l *lister) add(name string, d fs.DirEntry) {
 			e.Mode = 0o755
 		}
 		if e.SHA256, e.Size, err = hashFile(e.disk, io.Discard); err != nil {
-			l.problem(name, "%s", reason(err))
+			l.problem(name, "%s", fault.Reason(err))
 			return
 		}
 	default:
@@ -322,20 +322,4 @@ func hashFile(name string, w io.Writer) (string, int64, error) {
 	h := sha256.New()
 	n, err := io.Copy(io.MultiWriter(w, h), f)
 	return hex.EncodeToString(h.Sum(nil)), n, err
-}
-
-// reason returns the cause of a file error without the path, which the message around it names.
-func reason(err error) string {
-	for {
-		switch e := err.(type) {
-		case *fs.PathError:
-			err = e.Err
-		case *os.LinkError:
-			err = e.Err
-		case *os.SyscallError:
-			err = e.Err
-		default:
-			return err.Error()
-		}
-	}
 }

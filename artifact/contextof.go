@@ -58,7 +58,7 @@ func ContextOf(ctx context.Context, label, dockerfile string, files []ContextFil
 		}
 		e, err := fileEntry(f)
 		if err != nil {
-			return nil, fault.New(fault.Invalid, "build context %s: %q: %s", label, f.Name, reason(err))
+			return nil, fault.New(fault.Invalid, "build context %s: %q: %s", label, f.Name, fault.Reason(err))
 		}
 		c.entries = append(c.entries, e)
 		for up := path.Dir(f.Name); up != "." && !folders[up]; up = path.Dir(up) {

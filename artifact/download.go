@@ -6,7 +6,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -29,7 +28,7 @@ func Download(ctx context.Context, dir string, ms []Member, parallel int, done f
 		if err := CheckRelative(m.Name); err != nil {
 			return fault.At(err, "nothing was written below %s", dir)
 		}
-		p := path.Clean(strings.ReplaceAll(m.Name, `\`, "/"))
+		p := path.Clean(m.Name)
 		if other, taken := paths[p]; taken {
 			return fault.New(fault.Invalid, "nothing was written below %s: %q and %q are one path", dir, other, m.Name)
 		}
@@ -55,7 +54,7 @@ func Download(ctx context.Context, dir string, ms []Member, parallel int, done f
 	g.SetLimit(parallel)
 	for _, m := range ms {
 		g.Go(func() error {
-			name := path.Clean(strings.ReplaceAll(m.Name, `\`, "/"))
+			name := path.Clean(m.Name)
 			n, err := downloadOne(ctx, root, name, m)
 			if err != nil {
 				return fault.At(err, "file %q to %s", m.Name, dir)

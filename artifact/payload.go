@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"errors"
 	"io"
 	"os"
 	"path"
@@ -42,7 +43,7 @@ func (s *Store) payload(ctx context.Context, f *File) ([]Member, error) {
 	defer body.Close()
 	head := make([]byte, 4)
 	n, err := io.ReadFull(body, head)
-	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, fault.Wrap(fault.KindOf(err), err, "read %s", f.Filename)
 	}
 	r := io.MultiReader(bytes.NewReader(head[:n]), body)

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -211,8 +210,8 @@ func (b *bench) commit(ctx context.Context) (measure, error) {
 	return seconds(time.Since(start).Seconds() / n), nil
 }
 
-func (b *bench) containerTask(name string) step {
-	return step{"id": name, "type": "deploy_sandbox", "sandbox_name": name, "sandbox_mode": "container", "image": b.image, "port": 8000}
+func (b *bench) containerTask() step {
+	return step{"id": "box", "type": "deploy_sandbox", "sandbox_name": "box", "sandbox_mode": "container", "image": b.image, "port": 8000}
 }
 
 func dockerRun(ctx context.Context, image string) (usage, error) {
@@ -220,7 +219,7 @@ func dockerRun(ctx context.Context, image string) (usage, error) {
 }
 
 func (b *bench) oneContainer(ctx context.Context) ([]row, error) {
-	dir, err := b.bundle("one", map[string]any{"t": []step{b.containerTask("box")}})
+	dir, err := b.bundle("one", map[string]any{"t": []step{b.containerTask()}})
 	if err != nil {
 		return nil, err
 	}
@@ -272,7 +271,7 @@ func (b *bench) refRun(ctx context.Context, dir string) measure {
 func (b *bench) twentyContainers(ctx context.Context) ([]row, error) {
 	tasks := map[string]any{}
 	for i := range 20 {
-		tasks[fmt.Sprintf("t%02d", i)] = []step{b.containerTask("box")}
+		tasks[fmt.Sprintf("t%02d", i)] = []step{b.containerTask()}
 	}
 	dir, err := b.bundle("twenty", tasks)
 	if err != nil {
@@ -307,10 +306,10 @@ func (b *bench) twentyContainers(ctx context.Context) ([]row, error) {
 
 // fileCase measures loading and collecting of the files in an artifact folder: a run with both steps, less the same run without.
 func (b *bench) fileCase(ctx context.Context, name, work, target string, fill func(dir string) error) ([]row, error) {
-	dir, err := b.bundle(name, map[string]any{"with": []step{b.containerTask("box"),
+	dir, err := b.bundle(name, map[string]any{"with": []step{b.containerTask(),
 		{"id": "load", "type": "load_artifact", "sandbox_name": "box", "artifact_id": "data", "destination_path": "/data/in"},
 		{"id": "out", "type": "collect_artifacts", "sandbox_name": "box", "base_path": "/data/in"}},
-		"without": []step{b.containerTask("box")}})
+		"without": []step{b.containerTask()}})
 	if err != nil {
 		return nil, err
 	}
@@ -349,7 +348,9 @@ func (b *bench) dockerCopy(ctx context.Context, tree string) (usage, error) {
 	if _, err := command(ctx, nil, "docker", "create", "--name", name, b.image, "/bin/true"); err != nil {
 		return usage{}, err
 	}
-	defer exec.Command("docker", "rm", "-f", name).Run() //nolint:errcheck // the benchmark's own container
+	defer func() {
+		_, _ = command(context.WithoutCancel(ctx), nil, "docker", "rm", "-f", name)
+	}()
 	out := filepath.Join(b.dir, "out-"+name)
 	defer os.RemoveAll(out)
 	start := time.Now()

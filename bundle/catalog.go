@@ -164,7 +164,7 @@ func (c *Catalog) New(dir, template, home string) ([]string, error) {
 	case err == nil && len(entries) > 0:
 		return nil, fault.New(fault.Exists, "%s: the folder is not empty; name a new one", printable(dir))
 	case err != nil && !os.IsNotExist(err):
-		return nil, fault.New(fault.Invalid, "%s: %s", printable(dir), cause(err))
+		return nil, fault.New(fault.Invalid, "%s: %s", printable(dir), fault.Reason(err).Error())
 	}
 	parent := filepath.Dir(abs)
 	if info, err := os.Stat(parent); err != nil || !info.IsDir() {
@@ -172,7 +172,7 @@ func (c *Catalog) New(dir, template, home string) ([]string, error) {
 	}
 	stage, err := os.MkdirTemp(parent, "."+filepath.Base(abs)+".new-*")
 	if err != nil {
-		return nil, fault.New(fault.KindOf(err), "%s: %s", printable(dir), cause(err))
+		return nil, fault.New(fault.KindOf(err), "%s: %s", printable(dir), fault.Reason(err).Error())
 	}
 	defer os.RemoveAll(stage)
 	if err := os.Chmod(stage, 0o755); err != nil {
@@ -192,7 +192,7 @@ func (c *Catalog) New(dir, template, home string) ([]string, error) {
 		return nil, fault.New(fault.Invalid, "%s: the name cannot be part of an id: %s", printable(dir), short(err))
 	}
 	if err := os.Rename(stage, abs); err != nil {
-		return nil, fault.New(fault.KindOf(err), "%s: %s", printable(dir), cause(err))
+		return nil, fault.New(fault.KindOf(err), "%s: %s", printable(dir), fault.Reason(err).Error())
 	}
 	var files []string
 	err = fs.WalkDir(os.DirFS(abs), ".", func(p string, d fs.DirEntry, err error) error {

@@ -25,19 +25,19 @@ const (
 func readConfig(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, errors.New(cause(err))
+		return nil, fault.Reason(err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, errors.New(cause(err))
+		return nil, fault.Reason(err)
 	}
 	if !info.Mode().IsRegular() {
 		return nil, errors.New("not a regular file")
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxConfigFile+1))
 	if err != nil {
-		return nil, errors.New(cause(err))
+		return nil, fault.Reason(err)
 	}
 	if len(text) > maxConfigFile {
 		return nil, fmt.Errorf("larger than %d MiB", maxConfigFile>>20)

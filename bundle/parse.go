@@ -73,7 +73,7 @@ type scanner struct {
 func (s *scanner) top() {
 	entries, err := os.ReadDir(s.b.Dir)
 	if err != nil {
-		s.p.add(printable(s.b.Dir), cause(err))
+		s.p.add(printable(s.b.Dir), fault.Reason(err).Error())
 		return
 	}
 	names := map[string]bool{}
@@ -133,7 +133,7 @@ func statEntry(path string) (os.FileInfo, string) {
 	case os.IsNotExist(err):
 		return nil, "a broken symlink"
 	}
-	return nil, cause(err)
+	return nil, fault.Reason(err).Error()
 }
 
 func (s *scanner) kindDir(k *kind) {
@@ -148,7 +148,7 @@ func (s *scanner) kindDir(k *kind) {
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		s.p.add(k.dir, cause(err))
+		s.p.add(k.dir, fault.Reason(err).Error())
 		return
 	}
 	seen := map[string]string{}
@@ -228,7 +228,7 @@ func (s *scanner) folder(e *Entity) {
 	k := e.kind
 	entries, err := os.ReadDir(e.disk)
 	if err != nil {
-		s.p.add(e.Path, cause(err))
+		s.p.add(e.Path, fault.Reason(err).Error())
 		return
 	}
 	names := map[string]bool{}

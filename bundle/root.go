@@ -28,7 +28,7 @@ func IDRoot(dir, home string) (path, root string, err error) {
 		if os.IsNotExist(err) {
 			return "", "", fault.New(fault.NotFound, "%s: no such folder", printable(dir))
 		}
-		return "", "", fault.New(fault.KindOf(err), "%s: %s", printable(dir), cause(err))
+		return "", "", fault.New(fault.KindOf(err), "%s: %s", printable(dir), fault.Reason(err).Error())
 	}
 	info, err := os.Stat(abs)
 	if err != nil || !info.IsDir() {
@@ -81,20 +81,4 @@ func homeFolder(home string) string {
 		return usable(u.HomeDir)
 	}
 	return ""
-}
-
-// cause returns the reason of a file error without the path.
-func cause(err error) string {
-	for {
-		switch e := err.(type) {
-		case *os.PathError:
-			err = e.Err
-		case *os.SyscallError:
-			err = e.Err
-		case *os.LinkError:
-			err = e.Err
-		default:
-			return err.Error()
-		}
-	}
 }

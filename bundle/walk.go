@@ -16,6 +16,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"agentenv/artifact"
+	"agentenv/fault"
 	"agentenv/store/doc"
 )
 
@@ -52,7 +53,7 @@ func (b *Bundle) walk(e *Entity, withConfig bool, p *problems) []file {
 	}
 	real, err := filepath.EvalSymlinks(e.disk)
 	if err != nil {
-		p.add(e.Path, cause(err))
+		p.add(e.Path, fault.Reason(err).Error())
 		return nil
 	}
 	if !b.holds(real) {
@@ -86,7 +87,7 @@ type walker struct {
 func (w *walker) folder(name, real string, chain []string) {
 	entries, err := os.ReadDir(real)
 	if err != nil {
-		w.p.add(path.Join(w.e.Path, printable(name)), cause(err))
+		w.p.add(path.Join(w.e.Path, printable(name)), fault.Reason(err).Error())
 		return
 	}
 	for _, c := range entries {
@@ -117,7 +118,7 @@ func (w *walker) folder(name, real string, chain []string) {
 		target := disk
 		if c.Type()&os.ModeSymlink != 0 {
 			if target, err = filepath.EvalSymlinks(disk); err != nil {
-				w.p.add(where, cause(err))
+				w.p.add(where, fault.Reason(err).Error())
 				continue
 			}
 			if !w.b.holds(target) {
@@ -160,12 +161,12 @@ func hashes(ctx context.Context, files []file, modes bool) (*doc.Object, error) 
 		h := sha256.New()
 		r, err := os.Open(f.disk)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %s", printable(f.name), cause(err))
+			return nil, fmt.Errorf("%s: %s", printable(f.name), fault.Reason(err).Error())
 		}
 		_, err = io.CopyBuffer(h, struct{ io.Reader }{r}, buf)
 		r.Close()
 		if err != nil {
-			return nil, fmt.Errorf("%s: %s", printable(f.name), cause(err))
+			return nil, fmt.Errorf("%s: %s", printable(f.name), fault.Reason(err).Error())
 		}
 		d := "sha256:" + hex.EncodeToString(h.Sum(nil))
 		if perm := f.mode.Perm(); modes && perm != 0o644 {

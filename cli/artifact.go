@@ -162,7 +162,7 @@ func (a *App) download(ctx context.Context, s *Services, t *target, typ string) 
 func fileSource(file, name string) (artifact.Source, error) {
 	info, err := os.Stat(file)
 	if err != nil {
-		return artifact.Source{}, fault.Wrap(fault.KindOf(err), reason(err), "%s cannot be read", file)
+		return artifact.Source{}, fault.Wrap(fault.KindOf(err), fault.Reason(err), "%s cannot be read", file)
 	}
 	if !info.Mode().IsRegular() {
 		return artifact.Source{}, fault.New(fault.Invalid, "%s is no regular file", file)
@@ -170,19 +170,11 @@ func fileSource(file, name string) (artifact.Source, error) {
 	return artifact.Source{Name: name, Size: info.Size(), Open: func(context.Context) (io.ReadCloser, error) { return os.Open(file) }}, nil
 }
 
-// reason drops the path that the system repeats in front of its own words.
-func reason(err error) error {
-	if p, ok := err.(*fs.PathError); ok { //nolint:errorlint // only the outermost error carries the path that is already named
-		return p.Err
-	}
-	return err
-}
-
 // folderSources returns every regular file below a folder, by its slash path, sorted. Links and special files are named on stderr.
 func (a *App) folderSources(dir string) ([]artifact.Source, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
-		return nil, fault.Wrap(fault.KindOf(err), reason(err), "folder %s cannot be read", dir)
+		return nil, fault.Wrap(fault.KindOf(err), fault.Reason(err), "folder %s cannot be read", dir)
 	}
 	if !info.IsDir() {
 		return nil, fault.New(fault.Invalid, "%s is no folder", dir)
@@ -190,7 +182,7 @@ func (a *App) folderSources(dir string) ([]artifact.Source, error) {
 	var out []artifact.Source
 	err = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return fault.Wrap(fault.KindOf(err), reason(err), "%s cannot be read", p)
+			return fault.Wrap(fault.KindOf(err), fault.Reason(err), "%s cannot be read", p)
 		}
 		if d.IsDir() {
 			return nil

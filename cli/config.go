@@ -36,7 +36,7 @@ func (a *App) configCommand() *cobra.Command {
 // configReport is a command that prints one report. It exits 0 even when the file is broken: the report says so.
 func (a *App) configReport(use, short, long string, report func(c *config.Config, args []string) (*doc.Object, string)) *cobra.Command {
 	var asJSON bool
-	cmd := &cobra.Command{Use: use, Short: short, Long: short + ".\n\n" + long, Args: cobra.NoArgs,
+	cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: cobra.NoArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			object, text := report(a.Config(), args)
 			if asJSON {

@@ -63,7 +63,7 @@ func runConfig(t *testing.T, file string, args ...string) (code int, out, errs s
 	var stdout, stderr strings.Builder
 	app := &cli.App{Version: "test", Env: env, Dir: dir, Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr,
 		Config: func() *config.Config {
-			c := config.Load(env, dir)
+			c := config.Load(func(name string) (string, bool) { v := env(name); return v, v != "" }, dir)
 			c.Providers([]string{"local"})
 			c.Backends(localBackends())
 			return c

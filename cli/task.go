@@ -64,14 +64,14 @@ func (a *App) createTask(ctx context.Context, s *Services, id, file string, skip
 func readLimited(file string, limit int64) ([]byte, error) {
 	info, err := os.Stat(file)
 	if err != nil {
-		return nil, fault.Wrap(fault.KindOf(err), reason(err), "%s cannot be read", file)
+		return nil, fault.Wrap(fault.KindOf(err), fault.Reason(err), "%s cannot be read", file)
 	}
 	if !info.Mode().IsRegular() {
 		return nil, fault.New(fault.Invalid, "%s is no regular file", file)
 	}
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, fault.Wrap(fault.KindOf(err), reason(err), "%s cannot be read", file)
+		return nil, fault.Wrap(fault.KindOf(err), fault.Reason(err), "%s cannot be read", file)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, limit+1))

@@ -13,13 +13,14 @@ import (
 	"agentenv/store/doc"
 )
 
-// Env looks up an environment variable. "" means unset: an empty variable counts as unset everywhere.
-type Env func(name string) string
+// Env looks up an environment variable and says whether it is set. A variable that is set to nothing is a value where an
+// `env:` reference names it; everywhere else it counts as unset.
+type Env func(name string) (value string, set bool)
 
 // Config is one resolved configuration: the file as it was found and read once, and the environment as it is at each read.
 // Everything it returns is a copy or must not be changed. It is safe for concurrent use once Backends and SetSecrets were called.
 type Config struct {
-	env    Env
+	lookup Env
 	dir    string // the working folder, without symlinks
 	found  found
 	root   *doc.Object // the file's document; empty without one
@@ -27,7 +28,6 @@ type Config struct {
 
 	backends []Backend
 	known    []string // sandbox providers that exist
-	later    []string // sandbox providers of the reference that this version does not have
 	secrets  func(name string) (string, bool, error)
 
 	model   func() (*ModelSection, error)
@@ -37,7 +37,7 @@ type Config struct {
 // Load finds and reads the configuration for a process that works in dir. It never fails and creates nothing: an error of
 // discovery or of the file's text is kept and returned by every read that needs the file.
 func Load(env Env, dir string) *Config {
-	c := &Config{env: env, dir: resolved(dir), root: &doc.Object{}}
+	c := &Config{lookup: env, dir: resolved(dir), root: &doc.Object{}}
 	c.found = discover(env, dir, c.dir)
 	switch {
 	case c.found.err != nil:
@@ -52,6 +52,12 @@ func Load(env Env, dir string) *Config {
 	}
 	c.model = sync.OnceValues(c.parseModel)
 	return c
+}
+
+// env returns a variable's value, "" when it is not set.
+func (c *Config) env(name string) string {
+	v, _ := c.lookup(name)
+	return v
 }
 
 // resolved returns dir without symlinks, or as an absolute path where that fails.
@@ -99,8 +105,15 @@ func (c *Config) StateRoot() string {
 func (c *Config) ObjectPrefix() string { return c.env("AGENT_ENV_FIXTURE_PREFIX") }
 
 // SetSecrets hands in what answers `secret:` references: the value and whether it exists. It is called at the first such
-// reference only, so it may build its store then. A second call replaces the first.
-func (c *Config) SetSecrets(get func(name string) (string, bool, error)) { c.secrets = get }
+// reference only, so it may build its store then, and never twice at once. A second call replaces the first.
+func (c *Config) SetSecrets(get func(name string) (string, bool, error)) {
+	var one sync.Mutex
+	c.secrets = func(name string) (string, bool, error) {
+		one.Lock()
+		defer one.Unlock()
+		return get(name)
+	}
+}
 
 // table returns the table of the file at a path, nil when it is absent. A component that is no table is an error that names
 // it, as is a file that cannot be read.

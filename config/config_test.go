@@ -24,7 +24,7 @@ func TestStateRoot(t *testing.T) {
 		{"empty", map[string]string{"XDG_STATE_HOME": "", "HOME": "/h"}, "/h/.local/state/agent-env"},
 	}
 	for _, test := range tests {
-		c := config.Load(func(n string) string { return test.env[n] }, t.TempDir())
+		c := config.Load(func(n string) (string, bool) { v, set := test.env[n]; return v, set }, t.TempDir())
 		if got := c.StateRoot(); got != test.want {
 			t.Errorf("%s: %s, want %s", test.name, got, test.want)
 		}

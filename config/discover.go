@@ -33,7 +33,7 @@ type candidate struct {
 // candidates lists where the config file is looked for, first one first: the variable's path alone, else the folders from
 // real (the working folder without symlinks) up to the root.
 func candidates(env Env, dir, real string) []candidate {
-	if p := env(fileVar); p != "" {
+	if p, _ := env(fileVar); p != "" {
 		open := p
 		if !filepath.IsAbs(p) {
 			open = filepath.Join(dir, p)

@@ -134,11 +134,11 @@ func (c *Config) explainSettled(out *Explanation, keys []string) bool {
 		return false
 	}
 	s := settledKeys()[i]
-	type found struct {
+	type place struct {
 		LayerReport
 		value any
 	}
-	var layers []found
+	var layers []place
 	secret := secretKey(s.path[1])
 	add := func(kind, where string, v any, err error) {
 		v = mask(v, secret)
@@ -146,7 +146,7 @@ func (c *Config) explainSettled(out *Explanation, keys []string) bool {
 		if err != nil {
 			r.Value = unreadable(err)
 		}
-		layers = append(layers, found{r, v})
+		layers = append(layers, place{r, v})
 	}
 	if s.env != "" && c.env(s.env) != "" {
 		add(kindEnv, "$"+s.env, c.env(s.env), nil)

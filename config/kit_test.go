@@ -46,7 +46,7 @@ func (w *world) fileIn(dir, text string) string {
 }
 
 func (w *world) load() *config.Config {
-	c := config.Load(func(name string) string { return w.env[name] }, w.dir)
+	c := config.Load(func(name string) (string, bool) { v, set := w.env[name]; return v, set }, w.dir)
 	c.Backends(backends(c))
 	c.Providers([]string{"local", "docker"})
 	return c

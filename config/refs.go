@@ -60,7 +60,7 @@ func (c *Config) resolveString(s string, allowed refs) (string, error) {
 	case !is || c.literal:
 		return s, nil
 	case prefix == "env:":
-		if v := c.env(name); v != "" {
+		if v, set := c.lookup(name); set {
 			return v, nil
 		}
 	case allowed == envOnly:

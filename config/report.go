@@ -146,7 +146,7 @@ func (c *Config) check(name string) error {
 		_, err = d.parseModel()
 	case "conversations":
 		if err = d.is("conversations"); err == nil && has(d.root.Obj(name), "default_human_a2a_url") {
-			d.env = func(string) string { return "" }
+			d.lookup = func(string) (string, bool) { return "", false }
 			_, err = d.Conversations()
 		}
 	case "agents":

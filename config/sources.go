@@ -130,7 +130,7 @@ type Candidate struct {
 // Debug lists where the config file is looked for, in order.
 func (c *Config) Debug() []Candidate {
 	var out []Candidate
-	for _, x := range candidates(c.env, c.dir, c.dir) {
+	for _, x := range candidates(c.lookup, c.dir, c.dir) {
 		out = append(out, Candidate{x.path, x.why, x.exists()})
 	}
 	return out

@@ -55,7 +55,7 @@ func parse(text []byte) (*doc.Object, error) {
 	o.read(text)
 	v, err := o.value(m, "", 0)
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "malformed TOML: %s", err)
+		return nil, err
 	}
 	return v.(*doc.Object), nil
 }

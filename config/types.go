@@ -72,8 +72,8 @@ func (c *Config) strings(t *doc.Object, path []string, key string) ([]string, er
 	return out, nil
 }
 
-// StateProviders returns `[state.providers]`: the class named for each provider's name. The reference's own providers may not
-// be renamed. Errors are of kind Invalid and class ConfigError.
+// StateProviders returns `[state.providers]`: the class named for each provider's name. local_postgres is
+// built in and may not be replaced. Errors are of kind Invalid and class ConfigError.
 func (c *Config) StateProviders() (map[string]*doc.Object, error) {
 	t, err := c.table("state", "providers")
 	if err != nil {
@@ -82,6 +82,9 @@ func (c *Config) StateProviders() (map[string]*doc.Object, error) {
 	out := map[string]*doc.Object{}
 	for _, name := range t.Keys() {
 		where := "[" + label([]string{"state", "providers", name}) + "]"
+		if name == "local_postgres" {
+			return nil, invalid("%s: %s collides with the built-in provider of that name; use another name", c.found.path, where)
+		}
 		switch v := t.Value(name).(type) {
 		case string:
 			out[name] = doc.Of("impl", v)

@@ -84,7 +84,7 @@ func (l *Ledger) open(create bool) (*sql.DB, error) {
 		return nil, l.failed("open", err)
 	}
 	db.SetMaxOpenConns(1)
-	if _, err := db.Exec(ledgerSchema); err != nil {
+	if _, err := db.ExecContext(context.Background(), ledgerSchema); err != nil {
 		db.Close()
 		return nil, l.failed("set up", err)
 	}

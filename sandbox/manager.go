@@ -25,6 +25,7 @@ const (
 type Manager struct {
 	order     []string
 	providers map[string]Provider
+	later     []string
 	fallback  string
 	tags      map[string]string
 	ledger    *Ledger
@@ -47,6 +48,7 @@ type handle struct {
 // Config is what a Manager is made of.
 type Config struct {
 	Providers []Provider // in registry order
+	Later     []string   // providers that documents may name and this version does not have
 	Default   string     // provider spec used where a step gives none; "" = "local"
 	// Attribution holds tags for every sandbox; a step's own win.
 	Attribution map[string]string
@@ -57,7 +59,7 @@ type Config struct {
 
 // NewManager returns a manager; two providers of one name are an Exists error.
 func NewManager(c Config) (*Manager, error) {
-	m := &Manager{providers: map[string]Provider{}, fallback: cmp.Or(c.Default, "local"), tags: c.Attribution, ledger: c.Ledger, gate: c.Gate, log: c.Log,
+	m := &Manager{providers: map[string]Provider{}, later: c.Later, fallback: cmp.Or(c.Default, "local"), tags: c.Attribution, ledger: c.Ledger, gate: c.Gate, log: c.Log,
 		self: ThisProcess(), handles: map[string]*handle{}}
 	if m.gate == nil {
 		m.gate = NewGate(0)
@@ -78,10 +80,13 @@ func NewManager(c Config) (*Manager, error) {
 // Known returns the provider names, sorted.
 func (m *Manager) Known() []string { return slices.Sorted(slices.Values(m.order)) }
 
-// Provider returns a provider by name; Invalid, listing the known ones, when there is none.
+// Provider returns a provider by name; Invalid, listing the known ones, when there is none, Unsupported for one to come.
 func (m *Manager) Provider(name string) (Provider, error) {
 	if p := m.providers[name]; p != nil {
 		return p, nil
+	}
+	if slices.Contains(m.later, name) {
+		return nil, fault.New(fault.Unsupported, "the sandbox provider %q is not supported yet; use one of %s", name, strings.Join(m.Known(), ", "))
 	}
 	return nil, fault.New(fault.Invalid, "Unknown sandbox backend: %q (expected one of %s)", name, strings.Join(m.Known(), ", "))
 }

@@ -380,3 +380,14 @@ func TestPolicy(t *testing.T) {
 		}
 	}
 }
+
+func TestProvidersToCome(t *testing.T) {
+	m, err := sandbox.NewManager(sandbox.Config{Providers: []sandbox.Provider{newBackend("fake", sandbox.VM)}, Default: "fake", Later: []string{"cloud"},
+		Ledger: sandbox.OpenLedger(filepath.Join(t.TempDir(), "l.db"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Resolve("fake,cloud"); !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "not supported yet") {
+		t.Errorf("a provider to come: %v", err)
+	}
+}

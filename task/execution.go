@@ -90,7 +90,7 @@ func (x *execution) seed(initial *doc.Object) error {
 	d, _ := rebase(changes, empty, empty)
 	x.hidden = secrets{}
 	x.hidden.hide(changes)
-	x.clean = d.apply(empty, false)
+	x.clean = d.apply(empty)
 	x.live = x.hidden.lay(x.clean).(*doc.Object)
 	return nil
 }
@@ -251,7 +251,7 @@ func (x *execution) merge(a *attempt, now *doc.Object, cancelled bool) {
 		lost, _ = a.rebase(now)
 	}
 	x.drop(lost)
-	a.after = a.delta.apply(now, false)
+	a.after = a.delta.apply(now)
 }
 
 // drop keeps the sandboxes of records that could not be committed, each once, so that they can be ended.

@@ -66,7 +66,7 @@ func (x *execution) withHeld() *doc.Object {
 		var lost []taken
 		a.delta, lost = rebase(a.changes, a.base, c)
 		x.drop(lost)
-		c = a.delta.apply(c, false)
+		c = a.delta.apply(c)
 		x.hidden.hide(a.changes)
 	}
 	return c

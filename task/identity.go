@@ -68,14 +68,7 @@ func missing(name string, list, items []any) []any {
 	return out
 }
 
-// union appends to list the items it lacks. With moveToEnd, items that are there already move to the end instead.
-func union(name string, list, items []any, moveToEnd bool) []any {
-	if moveToEnd {
-		again := make(map[string]bool, len(items))
-		for _, v := range items {
-			again[unionKey(name, v)] = true
-		}
-		list = slices.DeleteFunc(slices.Clone(list), func(v any) bool { return again[unionKey(name, v)] })
-	}
+// union appends to list the items it lacks.
+func union(name string, list, items []any) []any {
 	return append(slices.Clip(list), missing(name, list, items)...)
 }

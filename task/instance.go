@@ -98,7 +98,7 @@ func (s *Instances) foldIn(ctx context.Context, d *doc.Object) (*doc.Object, err
 		if err != nil {
 			return nil, fault.At(err, "instance %s, step %q", d.Str("instance_id"), row.StepID)
 		}
-		context = delta.apply(context, false)
+		context = delta.apply(context)
 		seq = row.Seq
 		if row.Status != "success" && row.Status != "failure" {
 			continue
@@ -143,7 +143,7 @@ func Replay(rows []Row) (*doc.Object, error) {
 		if err != nil {
 			return nil, fault.At(err, "step %q", row.StepID)
 		}
-		c = d.apply(c, false)
+		c = d.apply(c)
 	}
 	return c, nil
 }

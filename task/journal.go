@@ -35,8 +35,8 @@ type listEdit struct {
 	value  any
 }
 
-// apply returns the context after the delta; c is not changed. moveToEnd is for a step that was recorded before.
-func (d *delta) apply(c *doc.Object, moveToEnd bool) *doc.Object {
+// apply returns the context after the delta; c is not changed.
+func (d *delta) apply(c *doc.Object) *doc.Object {
 	e := edit(c)
 	for _, s := range d.sets {
 		e.set(s.path, s.value)
@@ -47,7 +47,7 @@ func (d *delta) apply(c *doc.Object, moveToEnd bool) *doc.Object {
 	for _, a := range d.adds {
 		v, _ := lookup(e.root, a.path)
 		list, _ := v.([]any)
-		e.set(a.path, union(listName(a.path), list, a.items, moveToEnd))
+		e.set(a.path, union(listName(a.path), list, a.items))
 	}
 	for i := 0; i < len(d.edits); {
 		path := d.edits[i].path

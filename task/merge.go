@@ -94,7 +94,7 @@ func (m *merger) addItems(c change, is any, has bool) {
 	list, isList := is.([]any)
 	if has && is != nil && !isList {
 		m.overwrite(c.path)
-		m.out.sets = append(m.out.sets, pathValue{c.path, union("", nil, c.items, false)})
+		m.out.sets = append(m.out.sets, pathValue{c.path, union("", nil, c.items)})
 		return
 	}
 	name := listName(c.path)

@@ -37,7 +37,7 @@ func (j *journalled) commit(t *rapid.T, v openView) *delta {
 		t.Fatal(err)
 	}
 	d, _ := rebase(changes, v.base, j.clean)
-	after := d.apply(j.clean, false)
+	after := d.apply(j.clean)
 	text, err := doc.Marshal(d.encode(after))
 	if err != nil {
 		t.Fatal(err)
@@ -292,9 +292,9 @@ func TestMergeRules(t *testing.T) {
 			c.first(a)
 			c.then(b)
 			da, _ := rebase(diff(x.live, a.Context()), x.clean, x.clean)
-			mid := da.apply(x.clean, false)
+			mid := da.apply(x.clean)
 			db, _ := rebase(diff(x.live, b.Context()), x.clean, mid)
-			after := db.apply(mid, false)
+			after := db.apply(mid)
 			if got := after.Obj("metadata"); !identical(got, parse(t, c.want)) {
 				t.Errorf("got %s", show(got))
 			}
@@ -303,22 +303,18 @@ func TestMergeRules(t *testing.T) {
 			}
 			// The stored form leads to the same.
 			back, err := decodeDelta(db.encode(after))
-			if err != nil || !doc.Equal(back.apply(mid, false), after) {
+			if err != nil || !doc.Equal(back.apply(mid), after) {
 				t.Errorf("the row leads elsewhere: %v, %s", err, show(db.encode(after)))
 			}
 		})
 	}
 }
 
-func TestUnionMovesToTheEndAndKnowsEnvs(t *testing.T) {
+func TestUnionKnowsEnvs(t *testing.T) {
 	env := func(id, note string) any { return doc.Of("instance_id", id, "note", note) }
-	got := union("deployed_envs", []any{env("a", "old"), env("b", "old")}, []any{env("a", "new"), env("c", "new")}, false)
+	got := union("deployed_envs", []any{env("a", "old"), env("b", "old")}, []any{env("a", "new"), env("c", "new")})
 	if want := []any{env("a", "old"), env("b", "old"), env("c", "new")}; !doc.Equal(got, want) {
 		t.Errorf("normal: %s", show(got))
-	}
-	got = union("deployed_envs", []any{env("a", "old"), env("b", "old")}, []any{env("a", "new")}, true)
-	if want := []any{env("b", "old"), env("a", "new")}; !doc.Equal(got, want) {
-		t.Errorf("move to end: %s", show(got))
 	}
 }
 
@@ -331,7 +327,7 @@ func BenchmarkUnion(b *testing.B) {
 	}
 	have, more := list(0), list(3000)
 	for b.Loop() {
-		if len(union("", have, more, false)) != 6000 {
+		if len(union("", have, more)) != 6000 {
 			b.Fatal("lost some")
 		}
 	}

@@ -53,7 +53,7 @@ func ClassOf(err error) Class {
 
 // cancelReason is the text recorded for a cancelled run.
 func cancelReason(ctx context.Context) string {
-	if err := context.Cause(ctx); err != nil && err != context.Canceled {
+	if err := context.Cause(ctx); err != nil && err != context.Canceled { //nolint:errorlint // only the bare error means that nobody gave a reason
 		return err.Error()
 	}
 	return "cancelled"

@@ -24,7 +24,9 @@ func Preflight(ctx context.Context, t *Task) []string {
 	return all
 }
 
-func stepAt(i int, s *Step) string { return fmt.Sprintf("step %q (position %d, %s): ", s.ID, i, s.Type) }
+func stepAt(i int, s *Step) string {
+	return fmt.Sprintf("step %q (position %d, %s): ", s.ID, i, s.Type)
+}
 
 // Supported returns one problem for each thing in the task that this version knows and cannot run yet; callers refuse the
 // task with them before anything is deployed. Empty means that all of it runs.

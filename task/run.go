@@ -57,7 +57,7 @@ type Observer interface {
 	StepEnded(Event)
 }
 
-// Outcome class of a step or a run; retries, denominators, exit codes and summaries read it, never the text of an error.
+// Class is the outcome class of a step or a run; retries, denominators, exit codes and summaries read it, never the text of an error.
 type Class string
 
 // The classes, as stored.

@@ -28,7 +28,7 @@ func checks(c *config.Config, s *cli.Services, machine *engine.Lazy) []cli.Check
 		{Name: "state folder", Look: func(context.Context) cli.Finding { return lookAtState(s.StateRoot) }},
 		{Name: "disk", Look: func(context.Context) cli.Finding { return lookAtDisk(s.StateRoot) }},
 		{Name: "container engine", Look: func(ctx context.Context) cli.Finding { return lookAtEngine(ctx, machine) }},
-		{Name: "local registry", Look: func(ctx context.Context) cli.Finding { return lookAtRegistry(ctx) }},
+		{Name: "local registry", Look: lookAtRegistry},
 	}
 	for _, name := range s.Sandboxes.Known() {
 		p, err := s.Sandboxes.Provider(name)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"agentenv/artifact"
@@ -17,6 +18,7 @@ import (
 	"agentenv/cli"
 	"agentenv/config"
 	"agentenv/examples"
+	"agentenv/fault"
 	"agentenv/sandbox"
 	"agentenv/sandbox/docker"
 	"agentenv/sandbox/engine"
@@ -41,7 +43,7 @@ type program struct {
 
 // load reads the configuration; a broken file shows in what is read of it.
 func (p *program) load() *config.Config {
-	c := config.Load(os.Getenv, p.dir)
+	c := config.Load(os.LookupEnv, p.dir)
 	c.Backends(backends())
 	c.Providers([]string{local.Name, docker.Name})
 	c.SetSecrets(secrets(c))
@@ -120,6 +122,9 @@ func openArtifacts(c *config.Config, docs document.Store, objects object.Store, 
 	if err != nil {
 		return nil, err
 	}
+	if len(section.Impls) > 0 {
+		return nil, fault.New(fault.Unsupported, "[artifacts] impls: artifact types from outside the program are not supported yet; drop %s", strings.Join(section.Impls, ", ")).WithClass("ConfigError")
+	}
 	return artifact.New(artifact.Options{Documents: docs, Objects: objects, Prefix: c.ObjectPrefix(), Aliases: section.Aliases, Log: log})
 }
 
@@ -132,11 +137,17 @@ func openSandboxes(c *config.Config, s *cli.Services, machine *engine.Lazy, log 
 	if err != nil {
 		return nil, err
 	}
+	for _, t := range section.Providers {
+		if t.Config.Len() > 0 {
+			return nil, fault.New(fault.Invalid, "%s: the provider %s takes no settings; drop the keys %s", t.Where, t.Name, strings.Join(t.Config.Keys(), ", ")).WithClass("ConfigError")
+		}
+	}
 	limits, err := c.Limits()
 	if err != nil {
 		return nil, err
 	}
 	return sandbox.NewManager(sandbox.Config{
+		Later:     []string{"modal", "modal_vm", "e2b", "sail_vm", "smol_vm", "tensorlake", "vercel", "tenki", "boxd", "daytona"},
 		Providers: []sandbox.Provider{host, docker.New(docker.Options{StateMark: s.StateMark, Engine: machine})},
 		Default:   section.Default, Attribution: section.Attribution, Ledger: sandbox.OpenLedger(filepath.Join(s.StateRoot, "sandboxes.db")), Gate: sandbox.NewGate(limits.MaxSandboxes), Log: log,
 	})

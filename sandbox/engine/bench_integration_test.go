@@ -5,39 +5,25 @@ package engine_test
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"agentenv/sandbox/engine"
 	"agentenv/sandbox/place"
 	"agentenv/sandbox/sandboxtest/images"
 )
 
-func BenchmarkSmallestContainer(b *testing.B) {
-	e, err := engine.Open(b.Context(), engine.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer e.Close()
-	ref, err := images.BusyBox(b.Context(), e)
-	if err != nil {
-		b.Fatal(err)
-	}
-	for b.Loop() {
-		c, err := e.Run(b.Context(), engine.RunSpec{Name: "agentenv-test-" + strings.ToLower(rand.Text()[:10]), Image: ref,
-			Publish: []engine.Publish{{HostIP: "127.0.0.1", ContainerPort: 8000}}})
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := e.Remove(b.Context(), c.ID()); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkFiles(b *testing.B) {
+// BenchmarkAgainstDockerCopy alternates moving files in or out, hashed and checked, with docker cp of the same files, and
+// prints the ratio of their medians.
+func BenchmarkAgainstDockerCopy(b *testing.B) {
 	e, err := engine.Open(b.Context(), engine.Options{})
 	if err != nil {
 		b.Fatal(err)
@@ -52,44 +38,118 @@ func BenchmarkFiles(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer e.Remove(context.Background(), c.ID())
-	var small []place.Source
-	body := make([]byte, 4096)
+	small, big := b.TempDir(), b.TempDir()
 	for i := range 1000 {
-		small = append(small, place.Bytes(fmt.Sprintf("%d/%d", i%10, i), 0, body))
+		write(b, filepath.Join(small, fmt.Sprintf("%d/%d", i%10, i)), 4096)
 	}
-	const gib = 1 << 30
-	big := []place.Source{{Name: "x", Size: gib, Body: func(context.Context) (io.ReadCloser, error) {
-		return io.NopCloser(io.LimitReader(zeros{}, gib)), nil
-	}}}
-	for name, src := range map[string][]place.Source{"1000 small": small, "1 GiB": big} {
-		dir := "/" + strings.Fields(name)[1]
-		b.Run("in/"+name, func(b *testing.B) {
-			for b.Loop() {
-				if _, err := place.Put(b.Context(), c, dir, src, nil); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-		b.Run("out/"+name, func(b *testing.B) {
-			for b.Loop() {
-				g, err := c.Get(b.Context(), place.GetRequest{Roots: []string{dir}})
-				if err != nil {
-					b.Fatal(err)
-				}
-				for _, err = g.Next(); err == nil; _, err = g.Next() {
-					if _, err := io.Copy(io.Discard, g); err != nil {
-						b.Fatal(err)
-					}
-				}
-				g.Close()
-				if err != io.EOF {
-					b.Fatal(err)
-				}
-			}
-		})
+	write(b, filepath.Join(big, "x"), 1<<30)
+	for name, dir := range map[string]string{"1000 small": small, "1 GiB": big} {
+		at := "/" + strings.Fields(name)[1]
+		alternate(b, "in/"+name, func() error {
+			_, err := place.Put(b.Context(), c, at, sources(b, dir), nil)
+			return err
+		}, "cp", dir, c.Name()+":/theirs-"+at[1:])
+		alternate(b, "out/"+name, func() error { return getTo(b.Context(), c, at, b.TempDir()) },
+			"cp", c.Name()+":"+at, b.TempDir())
 	}
 }
 
-type zeros struct{}
+func alternate(b *testing.B, name string, ours func() error, theirs ...string) {
+	b.Run(name, func(b *testing.B) {
+		var us, them []time.Duration
+		for b.Loop() {
+			began := time.Now()
+			if err := ours(); err != nil {
+				b.Fatal(err)
+			}
+			us = append(us, time.Since(began))
+			began = time.Now()
+			if out, err := exec.Command("docker", theirs...).CombinedOutput(); err != nil {
+				b.Fatalf("%v: %s", err, out)
+			}
+			them = append(them, time.Since(began))
+		}
+		slices.Sort(us)
+		slices.Sort(them)
+		b.ReportMetric(us[len(us)/2].Seconds()/them[len(them)/2].Seconds(), "ratio")
+		b.ReportMetric(us[len(us)/2].Seconds(), "ours-s")
+		b.ReportMetric(them[len(them)/2].Seconds(), "docker-s")
+	})
+}
 
-func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+func write(b *testing.B, file string, size int64) {
+	err := os.MkdirAll(filepath.Dir(file), 0o755)
+	var f *os.File
+	if err == nil {
+		f, err = os.Create(file)
+	}
+	if err == nil {
+		_, err = io.CopyN(f, rand.Reader, size)
+	}
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+func sources(b *testing.B, dir string) []place.Source {
+	var out []place.Source
+	err := filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		fi, err := d.Info()
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, p)
+		out = append(out, place.Source{Name: name, Size: fi.Size(), Body: func(context.Context) (io.ReadCloser, error) { return os.Open(p) }})
+		return err
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return out
+}
+
+// getTo collects root into dir and hashes every file on the way.
+func getTo(ctx context.Context, p place.Place, root, dir string) error {
+	g, err := p.Get(ctx, place.GetRequest{Roots: []string{root}})
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	for {
+		e, err := g.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err == nil {
+			err = e.Err
+		}
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(dir, e.Name)
+		if e.Kind == place.Dir {
+			err = os.MkdirAll(to, 0o755)
+		} else {
+			err = save(to, g)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func save(to string, r io.Reader) error {
+	f, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.CopyBuffer(io.MultiWriter(f, sha256.New()), struct{ io.Reader }{r}, make([]byte, 256<<10))
+	return err
+}

@@ -252,9 +252,13 @@ func readMember(ctx context.Context, m artifact.Member, left int) ([]byte, error
 
 func (a *runCode) call(ctx context.Context, p place.Place, python, dir, entry string) error {
 	limit := strconv.FormatFloat(a.seconds, 'g', -1, 64)
-	res, err := p.Exec(ctx, place.Cmd{
-		Argv: []string{python, dir + "/runner.py", dir, a.entrypoint, entry, limit},
+	running, late := context.WithCancelCause(ctx)
+	defer late(nil)
+	word := rand.Text()
+	res, err := p.Exec(running, place.Cmd{
+		Argv: []string{python, dir + "/runner.py", dir, a.entrypoint, entry, limit, word},
 		Dir:  dir, User: place.Root, Keep: keptStderr,
+		Stdout:  &listener{word: word, heard: func() { late(fault.New(fault.Timeout, "the script took longer than %ss", limit)) }},
 		Timeout: time.Duration(a.seconds*float64(time.Second)) + reserve, Grace: 6 * time.Second,
 	})
 	switch {

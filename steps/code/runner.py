@@ -1,7 +1,10 @@
 """Runs one Python function for a run_code step.
 
-    runner.py DIR ENTRYPOINT FILE SECONDS   supervise: run the script, end it after SECONDS
-    runner.py DIR ENTRYPOINT FILE           call ENTRYPOINT of DIR/FILE with DIR/input.json, write DIR/output.json
+    runner.py DIR ENTRYPOINT FILE SECONDS WORD   supervise: run the script, end it after SECONDS
+    runner.py DIR ENTRYPOINT FILE                call ENTRYPOINT of DIR/FILE with DIR/input.json, write DIR/output.json
+
+What a script left in sessions of their own the supervisor cannot find. After a deadline it prints WORD on standard output and
+waits to be ended, with all of that, by what started it.
 
 Python 3.9 or newer, standard library only. Exit codes of the supervisor: 124 for a script that took too long, 128+n for one
 ended by signal n, else the script's own.
@@ -16,9 +19,10 @@ _HERE = sys.path.pop(0) if sys.path else ""
 GRACE = 5.0
 TICK = 0.1
 TIMED_OUT = 124
+PATIENCE = 10.0
 
 
-def supervise(folder, entrypoint, script, limit):
+def supervise(folder, entrypoint, script, limit, word):
     import os
     import signal
     import subprocess
@@ -72,6 +76,9 @@ def supervise(folder, entrypoint, script, limit):
             return 128 + pending[0]
         if time.monotonic() >= deadline:
             end(signal.SIGTERM)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.write(1, word.encode("ascii"))
+            time.sleep(PATIENCE)
             return TIMED_OUT
         try:
             child.wait(timeout=min(TICK, max(0.001, deadline - time.monotonic())))
@@ -128,6 +135,6 @@ def call(folder, entrypoint, script):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 5:
-        sys.exit(supervise(sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])))
+    if len(sys.argv) == 6:
+        sys.exit(supervise(sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]), sys.argv[5]))
     call(sys.argv[1], sys.argv[2], sys.argv[3])

@@ -351,6 +351,7 @@ func (a *collect) gather(ctx context.Context, r *task.Run, p place.Place, id str
 	}
 	defer tree.Close()
 	sizes := map[string]int64{}
+	taken := map[string]string{} // what each key was collected from
 	var moved int64
 	var reading string
 	next := func() (artifact.Collect, error) {
@@ -387,6 +388,10 @@ func (a *collect) gather(ctx context.Context, r *task.Run, p place.Place, id str
 				continue
 			}
 			key, object := it.below(e.Name)
+			if taken[key] == at {
+				continue // two entries name one file
+			}
+			taken[key] = at
 			sizes[at] = e.Size
 			reading = at
 			moved += e.Size

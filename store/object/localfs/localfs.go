@@ -98,8 +98,9 @@ func short(s string) string {
 	return s
 }
 
-// place returns the file of a key, links resolved. folders caches resolved folders during one batch; it may be nil.
-func (s *Store) place(key string, folders map[string]string) (string, error) {
+// where returns the file of a key with the links of its folder resolved. folders caches resolved folders during one batch;
+// it may be nil.
+func (s *Store) where(key string, folders map[string]string) (string, error) {
 	switch {
 	case strings.HasPrefix(key, "/"):
 		return "", badKey(key, "is absolute; keys are relative to the store")
@@ -117,14 +118,14 @@ func (s *Store) place(key string, folders map[string]string) (string, error) {
 	if !within(s.root, p) {
 		return "", badKey(key, "leads out of the store")
 	}
-	dir, base := filepath.Dir(p), filepath.Base(p)
 	if p == s.root {
 		return p, nil
 	}
+	dir, base := filepath.Dir(p), filepath.Base(p)
 	resolved, ok := folders[dir]
 	if !ok {
 		var err error
-		if resolved, err = resolve(dir); err != nil {
+		if resolved, err = s.folder(dir); err != nil {
 			return "", fault.Wrap(fault.Invalid, err, "object key %q", short(key))
 		}
 		if folders != nil {
@@ -132,19 +133,53 @@ func (s *Store) place(key string, folders map[string]string) (string, error) {
 		}
 	}
 	p = filepath.Join(resolved, base)
-	if info, err := os.Lstat(p); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-		if p, err = resolve(p); err != nil {
-			return "", fault.Wrap(fault.Invalid, err, "object key %q", short(key))
+	return p, s.inside(key, p)
+}
+
+// folder resolves the links of a folder below the root. Links are rare, so it looks for one before it follows any.
+func (s *Store) folder(dir string) (string, error) {
+	for at := len(s.root); at < len(dir); {
+		next := strings.IndexByte(dir[at+1:], '/')
+		if at += 1 + next; next < 0 {
+			at = len(dir)
+		}
+		var st unix.Stat_t
+		switch err := unix.Lstat(dir[:at], &st); {
+		case err == unix.ENOENT || err == unix.ENOTDIR:
+			return dir, nil // nothing is below it
+		case err != nil || st.Mode&unix.S_IFMT == unix.S_IFLNK:
+			return resolve(dir)
 		}
 	}
+	return dir, nil
+}
+
+// inside refuses a resolved place that is not the store's to give.
+func (s *Store) inside(key, p string) error {
 	if !within(s.root, p) {
-		return "", badKey(key, "leads out of the store through a link")
+		return badKey(key, "leads out of the store through a link")
 	}
 	switch first, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(p, s.root), "/"), "/"); first {
 	case ".gitignore", metaDir, tempDir:
-		return "", badKey(key, "is reserved: "+first+" at the root belongs to the store itself")
+		return badKey(key, "is reserved: "+first+" at the root belongs to the store itself")
 	}
-	return p, nil
+	return nil
+}
+
+// place returns the file of a key, all links resolved.
+func (s *Store) place(key string) (string, error) {
+	p, err := s.where(key, nil)
+	if err != nil || p == s.root {
+		return p, err
+	}
+	var st unix.Stat_t
+	if unix.Lstat(p, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK {
+		return p, nil
+	}
+	if p, err = resolve(p); err != nil {
+		return "", fault.Wrap(fault.Invalid, err, "object key %q", short(key))
+	}
+	return p, s.inside(key, p)
 }
 
 func within(root, p string) bool {
@@ -152,26 +187,36 @@ func within(root, p string) bool {
 }
 
 // file returns the place of an object for writing.
-func (s *Store) file(key string, folders map[string]string) (string, error) {
-	p, err := s.place(key, folders)
+func (s *Store) file(key string) (string, error) {
+	p, err := s.place(key)
+	return p, s.object(key, p, err)
+}
+
+// target is file for a name that must be free: a link there is in the way and not followed.
+func (s *Store) target(key string, folders map[string]string) (string, error) {
+	p, err := s.where(key, folders)
+	return p, s.object(key, p, err)
+}
+
+func (s *Store) object(key, p string, err error) error {
 	if err == nil && (p == s.root || strings.HasSuffix(key, "/")) {
-		err = badKey(key, "names a folder, not an object")
+		return badKey(key, "names a folder, not an object")
 	}
-	return p, err
+	return err
 }
 
 // at returns the place of a URL.
 func (s *Store) at(url string) (string, error) {
-	key, err := s.Key(url)
+	key, err := s.keyOf(url)
 	if err != nil {
 		return "", err
 	}
-	return s.place(key, nil)
+	return s.place(key)
 }
 
 // URL returns the URL of a key.
 func (s *Store) URL(key string) (string, error) {
-	p, err := s.place(key, nil)
+	p, err := s.place(key)
 	if err != nil {
 		return "", err
 	}
@@ -183,6 +228,18 @@ func (s *Store) URL(key string) (string, error) {
 
 // Key returns the key of a URL of this store; that of the root is ".".
 func (s *Store) Key(url string) (string, error) {
+	key, err := s.keyOf(url)
+	if err != nil {
+		return "", err
+	}
+	if _, err := s.place(key); err != nil {
+		return "", err
+	}
+	return key, nil
+}
+
+// keyOf reads the key out of a URL; what lies at the key is not looked at.
+func (s *Store) keyOf(url string) (string, error) {
 	p, ok := strings.CutPrefix(url, scheme)
 	if !ok || !strings.HasPrefix(p, "/") {
 		return "", fault.New(fault.Invalid, "object URL %q is none of the store in %s", short(url), s.root)
@@ -199,9 +256,6 @@ func (s *Store) Key(url string) (string, error) {
 	key := strings.TrimPrefix(strings.TrimPrefix(clean, strings.TrimSuffix(s.root, "/")), "/")
 	if key == "" {
 		key = "."
-	}
-	if _, err := s.place(key, nil); err != nil {
-		return "", err
 	}
 	if strings.HasSuffix(p, "/") {
 		key += "/"
@@ -248,25 +302,41 @@ func (s *Store) Stat(ctx context.Context, url string) (*object.Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	release, err := s.lockShared(ctx, p)
-	if err != nil {
-		return nil, err
+	// A record that describes the file is that file's: no writer needs to be waited for.
+	info, r, err := s.describe(p)
+	if err == nil && info != nil && !r.describes(info) {
+		var release func()
+		if release, err = s.lockShared(ctx, p); err != nil {
+			return nil, err
+		}
+		info, r, err = s.describe(p)
+		release()
 	}
-	defer release()
-	info, err := os.Lstat(p)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR):
-		return nil, nil
-	case err != nil:
+	if err != nil {
 		return nil, fault.Wrap(fault.KindOf(err), err, "object %s", short(url))
-	case !info.Mode().IsRegular():
+	}
+	if info == nil {
 		return nil, nil
 	}
 	out := &object.Info{Size: info.Size(), ModTime: info.ModTime()}
-	if r := s.readRecord(p); r.describes(info) {
+	if r.describes(info) {
 		out.ContentType, out.SHA256 = r.ContentType, r.SHA256
 	}
 	return out, nil
+}
+
+// describe returns the regular file at p, nil when there is none, and its record.
+func (s *Store) describe(p string) (fs.FileInfo, *record, error) {
+	info, err := os.Lstat(p)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR):
+		return nil, nil, nil
+	case err != nil:
+		return nil, nil, err
+	case !info.Mode().IsRegular():
+		return nil, nil, nil
+	}
+	return info, s.readRecord(p), nil
 }
 
 // List returns the keys that begin with prefix, sorted.
@@ -279,7 +349,7 @@ func (s *Store) List(ctx context.Context, prefix string) ([]string, error) {
 	if strings.HasPrefix(prefix, "/") || !fs.ValidPath(dir) && dir != "" {
 		return nil, nil // no stored key begins so
 	}
-	start, err := s.place(dir, nil)
+	start, err := s.place(dir)
 	if err != nil || start != filepath.Join(s.root, dir) {
 		return nil, nil // through a link: not part of the tree
 	}

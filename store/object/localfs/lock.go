@@ -29,21 +29,21 @@ func noLocks(err error) bool {
 	return errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOLCK)
 }
 
-func flock(ctx context.Context, f *os.File, how int) error {
+func flock(ctx context.Context, fd int, name string, how int) error {
 	pause := 100 * time.Microsecond
 	for {
-		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
+		err := unix.Flock(fd, how|unix.LOCK_NB)
 		switch {
 		case err == nil || noLocks(err):
 			return nil
 		case errors.Is(err, unix.EINTR):
 			continue
 		case !errors.Is(err, unix.EWOULDBLOCK):
-			return fault.Wrap(fault.Unavailable, err, "cannot lock %s", f.Name())
+			return fault.Wrap(fault.Unavailable, err, "cannot lock %s", name)
 		}
 		select {
 		case <-ctx.Done():
-			return fault.Wrap(fault.KindOf(ctx.Err()), context.Cause(ctx), "waiting for %s", f.Name())
+			return fault.Wrap(fault.KindOf(ctx.Err()), context.Cause(ctx), "waiting for %s", name)
 		case <-time.After(pause):
 		}
 		pause = min(pause*2, 10*time.Millisecond)
@@ -51,19 +51,19 @@ func flock(ctx context.Context, f *os.File, how int) error {
 }
 
 // lock takes the exclusive lock of the key stored at p.
-func (b *batch) lock(ctx context.Context, p string) (release func(), err error) {
+func (w *writer) lock(ctx context.Context, p string) (release func(), err error) {
 	name := lockName(p)
-	f := b.locks[name]
-	if f == nil {
-		if f, err = os.OpenFile(filepath.Join(b.temp, name), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o644); err != nil {
-			return nil, fault.Wrap(fault.KindOf(err), err, "object store %s", b.s.root)
+	fd, open := w.locks[name]
+	if !open {
+		if fd, err = unix.Open(filepath.Join(w.temp, name), unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, fileMode); err != nil {
+			return nil, w.failed(err)
 		}
-		b.locks[name] = f
+		w.locks[name] = fd
 	}
-	if err := flock(ctx, f, unix.LOCK_EX); err != nil {
+	if err := flock(ctx, fd, filepath.Join(w.temp, name), unix.LOCK_EX); err != nil {
 		return nil, err
 	}
-	return func() { unix.Flock(int(f.Fd()), unix.LOCK_UN) }, nil
+	return func() { unix.Flock(fd, unix.LOCK_UN) }, nil
 }
 
 // lockShared waits for a write to the key stored at p. Without a lock file there is none to wait for.
@@ -75,33 +75,33 @@ func (s *Store) lockShared(ctx context.Context, p string) (release func(), err e
 		}
 		return nil, fault.Wrap(fault.KindOf(err), err, "object store %s", s.root)
 	}
-	if err := flock(ctx, f, unix.LOCK_SH); err != nil {
+	if err := flock(ctx, int(f.Fd()), f.Name(), unix.LOCK_SH); err != nil {
 		f.Close()
 		return nil, err
 	}
 	return func() { f.Close() }, nil
 }
 
-// sweepStaged removes what writers that died left behind: old staged files that nobody holds locked.
+// sweepStaged removes what writers that died left behind: old staged files and batches that nobody holds locked.
 func sweepStaged(temp string) {
 	entries, err := os.ReadDir(temp)
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), "staged-") {
+		if !isBatch(e) && !(strings.HasPrefix(e.Name(), "staged-") && e.Type().IsRegular()) {
 			continue
 		}
 		info, err := e.Info()
-		if err != nil || !info.Mode().IsRegular() || time.Since(info.ModTime()) < sweepAge {
+		if err != nil || time.Since(info.ModTime()) < sweepAge {
 			continue
 		}
-		f, err := os.OpenFile(filepath.Join(temp, e.Name()), os.O_RDWR|unix.O_NOFOLLOW, 0)
+		f, err := os.OpenFile(filepath.Join(temp, e.Name()), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 		if err != nil {
 			continue
 		}
 		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			os.Remove(f.Name())
+			os.RemoveAll(f.Name())
 		}
 		f.Close()
 	}

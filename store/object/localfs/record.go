@@ -56,37 +56,46 @@ func parseRecord(text []byte) *record {
 	return &record{ContentType: r.ContentType, Object: [2]int64{r.Object[0], r.Object[1]}, SHA256: r.SHA256}
 }
 
-// writeRecord replaces the record of the object at p; its failure leaves none.
-func (b *batch) writeRecord(p string, r record) {
+// text renders the record as it is stored.
+func (r record) text() []byte {
 	if r.ContentType == defaultType {
 		r.ContentType = ""
 	}
-	meta := b.s.recordPath(p)
-	text, err := json.Marshal(r)
-	if err != nil {
-		return
-	}
-	dir := filepath.Dir(meta)
-	if !b.made[dir] {
-		if os.MkdirAll(dir, 0o777) != nil {
-			return
+	text, _ := json.Marshal(r) // two texts and two numbers
+	return text
+}
+
+// writeRecord replaces the record of the object at p. When it fails there is none: the type is unknown then, which is no
+// reason to fail a write whose bytes are in place.
+func (w *writer) writeRecord(p string, r record) {
+	st, err := w.newStaged()
+	if err == nil {
+		defer st.discard()
+		if _, err = st.f.Write(r.text()); err == nil {
+			err = st.f.Chmod(fileMode)
 		}
-		b.made[dir] = true
 	}
-	st, err := b.newStaged()
 	if err != nil {
-		os.Remove(meta)
+		os.Remove(w.s.recordPath(p))
 		return
 	}
-	defer st.discard()
-	if _, err := st.f.Write(text); err != nil {
-		os.Remove(meta)
-		return
+	st.moved = w.placeRecord(st.f.Name(), p)
+}
+
+// placeRecord moves a written record to the object at p and reports whether it could; when not, there is none.
+func (w *writer) placeRecord(staged, p string) bool {
+	meta := w.s.recordPath(p)
+	dir := filepath.Dir(meta)
+	if !w.made[dir] {
+		if os.MkdirAll(dir, 0o777) != nil {
+			return false
+		}
+		w.made[dir] = true
 	}
-	if os.Rename(st.f.Name(), meta) != nil {
+	if os.Rename(staged, meta) != nil {
 		os.Remove(meta)
-		return
+		return false
 	}
-	st.moved = true
-	b.dirs[dir] = true
+	w.changed[dir] = true
+	return true
 }

@@ -1,0 +1,123 @@
+package local_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"agentenv/fault"
+	"agentenv/sandbox"
+	"agentenv/sandbox/engine"
+	"agentenv/sandbox/local"
+	"agentenv/sandbox/place"
+)
+
+func provider(t *testing.T, root, state string) *local.Provider {
+	t.Helper()
+	p, err := local.New(local.Options{Root: root, StateRoot: state, Engine: &engine.Lazy{Options: engine.Options{
+		Getenv: func(k string) string { return map[string]string{"DOCKER_HOST": "unix:///nowhere"}[k] }}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// stubborn is a shell line that, out of everybody's sight, writes to file until it is killed.
+func stubborn(file string) string {
+	return `(env -i setsid sh -c 'trap "" TERM; while :; do echo x >> ` + file + `; sleep 0.02; done' >/dev/null 2>&1 &)`
+}
+
+// silent fails the test when file is absent or still grows.
+func silent(t *testing.T, file string) {
+	t.Helper()
+	first, err := os.ReadFile(file)
+	if err != nil || len(first) == 0 {
+		t.Fatalf("it never wrote: %v", err)
+	}
+	time.Sleep(200 * time.Millisecond)
+	if later, err := os.ReadFile(file); err != nil || !bytes.Equal(first, later) {
+		t.Errorf("it still writes: %d, then %d bytes (%v)", len(first), len(later), err)
+	}
+}
+
+func TestTerminateEndsWhatWasLeftBehind(t *testing.T) {
+	t.Parallel()
+	p := provider(t, t.TempDir(), t.TempDir())
+	id := p.NewID()
+	m, err := p.Create(t.Context(), id, sandbox.Spec{Mode: sandbox.VM})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "log")
+	began := time.Now()
+	if _, err := m.Host().Exec(t.Context(), place.Cmd{Script: stubborn(file)}); err != nil || time.Since(began) > 2*time.Second {
+		t.Fatal(err, time.Since(began))
+	}
+	time.Sleep(200 * time.Millisecond)
+	began = time.Now()
+	if err := p.Terminate(t.Context(), id); err != nil || time.Since(began) > 11*time.Second {
+		t.Error(err, time.Since(began))
+	}
+	silent(t, file)
+}
+
+// A folder where nothing can be kept means that commands run without the helper's guard; what does not hide still ends.
+func TestWithoutGuard(t *testing.T) {
+	t.Parallel()
+	p := provider(t, t.TempDir(), "/dev/null/state")
+	id := p.NewID()
+	m, err := p.Create(t.Context(), id, sandbox.Spec{Mode: sandbox.VM})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Terminate(context.Background(), id)
+	if r, err := m.Host().Exec(t.Context(), place.Cmd{Script: "echo out; exit 3"}); err != nil || r.Code != 3 || string(r.Stdout) != "out\n" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	file := filepath.Join(t.TempDir(), "log")
+	script := `(setsid sh -c 'trap "" TERM; while :; do echo x >> ` + file + `; sleep 0.02; done' &); sleep 60`
+	if _, err := m.Host().Exec(t.Context(), place.Cmd{Script: script, Timeout: 300 * time.Millisecond, Grace: 100 * time.Millisecond}); !fault.Is(err, fault.Timeout) {
+		t.Errorf("error %v, want a timeout", err)
+	}
+	silent(t, file)
+}
+
+const clientEnv = "AGENTENV_TEST_CLIENT"
+
+func TestKilledClient(t *testing.T) {
+	if at := os.Getenv(clientEnv); at != "" { // this is the client
+		p := provider(t, filepath.Join(at, "root"), filepath.Join(at, "state"))
+		m, err := p.Create(t.Context(), p.NewID(), sandbox.Spec{Mode: sandbox.VM})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println("ready")
+		m.Host().Exec(t.Context(), place.Cmd{Script: stubborn(filepath.Join(at, "log")) + "; sleep 60"})
+		return
+	}
+	t.Parallel()
+	at := t.TempDir()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestKilledClient$")
+	cmd.Env = append(os.Environ(), clientEnv+"="+at)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		t.Fatal(line, err)
+	}
+	time.Sleep(time.Second)
+	cmd.Process.Kill()
+	cmd.Wait()
+	time.Sleep(4 * time.Second) // the grace of a dead client's command is 2 s
+	silent(t, filepath.Join(at, "log"))
+}
