@@ -116,11 +116,6 @@ func (p *Plan) preflightUnwritten(ctx context.Context) ([]string, error) {
 		for i, s := range en.r.task.Steps {
 			d := en.r.steps[i].(*doc.Object)
 			where := stepWhere(en.e, d)
-			if s.Kind.Check != nil {
-				for _, why := range s.Kind.Check(s) {
-					found.add(where, printable(why))
-				}
-			}
 			if s.Kind.Preflight == nil {
 				continue
 			}

@@ -86,16 +86,12 @@ func (p *Plan) Materialize(ctx context.Context, say, note func(line string)) err
 	return nil
 }
 
-// stepProblems asks a step for what is wrong with it, first without and then with the stores.
+// stepProblems asks a step for what is wrong with it as far as the stores tell; what shows without them stopped the plan.
 func (p *Plan) stepProblems(ctx context.Context, s *task.Step) []string {
-	var out []string
-	if s.Kind.Check != nil {
-		out = append(out, s.Kind.Check(s)...)
+	if s.Kind.Preflight == nil {
+		return nil
 	}
-	if s.Kind.Preflight != nil {
-		out = append(out, s.Kind.Preflight(store.WithRunScope(ctx, p.b.Root), s)...)
-	}
-	return out
+	return s.Kind.Preflight(store.WithRunScope(ctx, p.b.Root), s)
 }
 
 // settle puts the pinned names of images that lie in a registry into the steps that run them.
@@ -132,7 +128,7 @@ func (p *Plan) write(ctx context.Context, l *ledger, en *entry, do func(context.
 		if err == nil {
 			return nil
 		}
-		return fault.Wrap(fault.KindOf(err), nil, "%s: %s\nwhile writing %s (%s)", en.e.Path, strings.TrimPrefix(err.Error(), en.e.Path+": "), en.e.Path, en.e.ID)
+		return fault.Wrap(fault.KindOf(err), nil, "%s: not written: %s", en.e.Path, strings.TrimPrefix(err.Error(), en.e.Path+": "))
 	}
 	in, err := p.inputsOf(ctx, en)
 	if err != nil {

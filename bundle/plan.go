@@ -253,6 +253,10 @@ func (p *Plan) artifact(ctx context.Context, r *resolver, e *Entity, done map[*E
 	if e.Type != artifact.TypeDockerImage || e.dockerfile() {
 		en.files = p.b.walk(e, e.dockerfile(), found)
 	}
+	if len(found.lines) > before {
+		p.entries = append(p.entries, en)
+		return en, nil
+	}
 	if err := p.content(ctx, en, found); err != nil {
 		return nil, err
 	}

@@ -232,7 +232,7 @@ func TestPlanProblems(t *testing.T) {
 			"artifacts/two/artifact.toml": "type=\"file\"", "artifacts/two/a": "", "artifacts/two/b": "", "artifacts/loop/a/b": "->..", "artifacts/odd/artifact.toml": "type=\"odd\"",
 			"tasks/t.json": step(load("y", "l", "two", "loop", "odd"))}, []string{
 			"artifacts/l/h: links to /etc/hostname, outside the bundle; copy what it points to into the bundle", "artifacts/loop/a/b: links to a folder that holds it",
-			"artifacts/loop: … at least one file", "artifacts/odd: 'odd' is not a known artifact type",
+			"artifacts/odd: 'odd' is not a known artifact type",
 			"artifacts/two: a file holds exactly one file, and this folder holds 2", "artifacts/y: artifact.toml: unknown key 'foo'; a file artifact takes description, type and id"}},
 		"universe folder": {map[string]string{"artifacts/u/artifact.toml": `type="environment_universe"`, "artifacts/u/gmail/a": "", "artifacts/u/gmail/b": "", "artifacts/u/slack/": "",
 			"artifacts/u/stray": "", "artifacts/u/metadata/x": "", "tasks/t.json": step(load("u"))}, []string{

@@ -100,11 +100,11 @@ func (r *resolver) task(e *Entity) *resolved {
 		steps[i] = doc.DeepClone(v).(*doc.Object)
 		out.steps = append(out.steps, steps[i])
 	}
+	clean := len(r.p.lines)
 	line := edges(steps, func(i int, name string) {
 		r.p.add(stepWhere(e, steps[i]), "depends_on "+shown(name)+" names no step in this task")
 	})
 	outputs := r.outputs(e, steps)
-	clean := len(r.p.lines)
 	for i, s := range steps {
 		typ := r.reg.Get(s.Str("type"))
 		where := stepWhere(e, s)
@@ -217,6 +217,11 @@ func (r *resolver) parse(e *Entity, out *resolved, reached map[*Entity]bool) {
 		if s.Kind.Unsupported != nil {
 			if what := s.Kind.Unsupported(s); what != "" {
 				r.p.add(stepWhere(e, out.steps[i].(*doc.Object)), "not supported yet: "+what)
+			}
+		}
+		if s.Kind.Check != nil {
+			for _, why := range s.Kind.Check(s) {
+				r.p.add(stepWhere(e, out.steps[i].(*doc.Object)), printable(why))
 			}
 		}
 		if s.Kind.Deploys == nil {

@@ -152,7 +152,11 @@ func (m *Manager) Validate(providers string, s Spec) ([]Provider, error) {
 		}
 	}
 	if len(left) == 0 {
-		return nil, fault.New(fault.Invalid, "sandbox %q: %s", s.Name, strings.Join(refused, "; nor: "))
+		err := fault.New(fault.Invalid, "sandbox %q: %s", s.Name, strings.Join(refused, "; nor: "))
+		if s.Policy.Restrictive() {
+			return nil, err.WithClass("NetworkPolicyUnsupportedError")
+		}
+		return nil, err
 	}
 	return left, nil
 }

@@ -263,7 +263,7 @@ func TestViewAccess(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"run_id": "i", "pipeline_step": "t_s"}, r.Attribution(nil)); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := r.Sandbox("box"); !fault.Is(err, fault.Invalid) {
+	if _, err := r.Sandbox("box"); !fault.Is(err, fault.Invalid) || fault.ClassOf(err) != "RuntimeError" {
 		t.Errorf("a sandbox that is not there: %v", err)
 	}
 	full := Sandbox{Name: "box", ID: "i", Mode: "container", Type: "docker", TunnelURLs: map[string]string{"80": "http://h"}, VNCURL: "v",

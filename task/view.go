@@ -116,7 +116,8 @@ func Sandboxes(context *doc.Object) []Sandbox {
 	return all
 }
 
-// Sandbox returns the record of the sandbox with this name; the error is Invalid and lists the names that are deployed.
+// Sandbox returns the record of the sandbox with this name; the error is Invalid, recorded as a RuntimeError, and lists the
+// names that are deployed.
 func (r *Run) Sandbox(name string) (Sandbox, error) {
 	var names []string
 	for _, s := range r.Sandboxes() {
@@ -129,7 +130,7 @@ func (r *Run) Sandbox(name string) (Sandbox, error) {
 	if len(names) > 0 {
 		there = "deployed before this step: " + strings.Join(names, ", ")
 	}
-	return Sandbox{}, fault.New(fault.Invalid, "no sandbox named %q; %s", name, there)
+	return Sandbox{}, fault.New(fault.Invalid, "no sandbox named %q; %s", name, there).WithClass("RuntimeError")
 }
 
 // AddSandbox appends a record; a name that is taken is an Exists error. It must be the step's last effect: a step that runs

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -29,6 +30,7 @@ type Container struct {
 
 	mu     sync.Mutex
 	helper string // path of the helper inside; "" = not known yet
+	bare   error  // why the helper cannot be brought in; nil = not known
 }
 
 var _ place.Place = (*Container)(nil)
@@ -135,12 +137,21 @@ func (stopped) Error() string { return "only its files can be reached" }
 
 var errStopped error = stopped{}
 
+// noHelper is why the helper cannot be brought into a running container.
+type noHelper struct{ error }
+
+// withoutHelper reports whether only the engine's own means reach the container.
+func withoutHelper(err error) bool {
+	var none *noHelper
+	return errors.Is(err, errStopped) || errors.As(err, &none)
+}
+
 // prepare returns the path of the helper inside, bringing it in where the container was made by somebody else.
 func (c *Container) prepare(ctx context.Context) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.helper != "" {
-		return c.helper, nil
+	if c.helper != "" || c.bare != nil {
+		return c.helper, c.bare
 	}
 	program, digest, err := c.e.binary()
 	if err != nil {
@@ -150,7 +161,11 @@ func (c *Container) prepare(ctx context.Context) (string, error) {
 	at := "/" + dir + "/" + helperName
 	if !c.e.helperAt(ctx, c.info.ID, at, len(program)) {
 		if err := c.e.putHelper(ctx, c.info.ID, "/", dir+"/"+helperName, program); err != nil {
-			return "", fault.At(err, "%s was not made by agent-env and its helper cannot be put in: no command can be run there and no file in a running tmpfs reached", c)
+			if gone := c.gone(ctx); gone != nil {
+				return "", gone
+			}
+			c.bare = fault.Wrap(fault.Unsupported, &noHelper{err}, "%s was not made by agent-env and its helper cannot be put in", c)
+			return "", c.bare
 		}
 	}
 	c.helper = at

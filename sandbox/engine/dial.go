@@ -40,6 +40,8 @@ type Engine struct {
 	arch string
 	os   string
 
+	desktop bool
+
 	helper helperState
 }
 
@@ -102,7 +104,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		}
 		return nil, fault.Wrap(fault.Unavailable, oneLine(err), "no Docker Engine answers at %s (%s); start it, or point DOCKER_HOST or `docker context use` at one", t.host, t.from)
 	}
-	e.arch, e.os = v.Arch, v.Os
+	e.arch, e.os, e.desktop = v.Arch, v.Os, strings.HasPrefix(v.Platform.Name, "Docker Desktop")
 	return e, nil
 }
 

@@ -233,15 +233,33 @@ func TestForeignContainer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := c.Exec(t.Context(), place.Cmd{Script: "id -u"})
-		if readOnly {
-			if err == nil || !strings.Contains(err.Error(), "helper") {
-				t.Errorf("read-only: %v", err)
-			}
-			continue
+		out, err := c.Exec(t.Context(), place.Cmd{Script: "id -u; echo $A >&2; exit 3", Env: map[string]string{"A": "b c"}})
+		if err != nil || out.Code != 3 || string(out.Stdout) != "65534\n" || string(out.Stderr) != "b c\n" || out.Shell != "sh" {
+			t.Errorf("read-only %v: %+v, %v", readOnly, out, err)
 		}
-		if err != nil || string(out.Stdout) != "65534\n" {
-			t.Errorf("%+v, %v", out, err)
+		if out, err := c.Exec(t.Context(), place.Cmd{Argv: []string{"cat"}, Stdin: strings.NewReader("in"), User: place.Root}); err != nil || string(out.Stdout) != "in" {
+			t.Errorf("read-only %v: input: %+v, %v", readOnly, out, err)
+		}
+		if _, err := c.Exec(t.Context(), place.Cmd{Argv: []string{"absent"}}); !fault.Is(err, fault.NotFound) {
+			t.Errorf("read-only %v: no program: %v", readOnly, err)
+		}
+		if got, err := get(t, c, "/etc/group"); !strings.HasPrefix(got, "root:x:0:") || err != nil {
+			t.Errorf("read-only %v: %q, %v", readOnly, got, err)
+		}
+		if _, err := c.LookPath(t.Context(), "bash", "sh"); err != nil {
+			t.Errorf("read-only %v: %v", readOnly, err)
+		}
+		began := time.Now()
+		_, err = c.Exec(t.Context(), place.Cmd{Script: "echo x; sleep 3", Timeout: 300 * time.Millisecond})
+		if !fault.Is(err, fault.Timeout) || time.Since(began) > 3*time.Second || strings.Contains(err.Error(), "still runs") != readOnly {
+			t.Errorf("read-only %v: deadline: %v", readOnly, err)
+		}
+		err = put(t, c, "/tmp/x", "y")
+		if readOnly && (!fault.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), "/tmp/x") || !strings.Contains(err.Error(), "read-only")) || !readOnly && err != nil {
+			t.Errorf("read-only %v: put: %v", readOnly, err)
+		}
+		if _, err := c.Stat(t.Context(), "/dev/shm", false); readOnly && !fault.Is(err, fault.Unsupported) || !readOnly && err != nil {
+			t.Errorf("read-only %v: /dev/shm: %v", readOnly, err)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"io"
 	"time"
 
@@ -44,6 +45,10 @@ func (c *Container) Exec(ctx context.Context, cmd place.Cmd) (*place.Result, err
 	life, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer hangUp()
 	t, err := c.talk(life, cmd.User, cmd.Dir, q)
+	var none *noHelper
+	if errors.As(err, &none) {
+		return c.plainExec(limited, cmd)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ import (
 // LookPath finds an executable on the PATH of the container; see place.Place.
 func (c *Container) LookPath(ctx context.Context, names ...string) (string, error) {
 	t, err := c.talk(ctx, "", "/", wire.Request{Mode: wire.ModeLook, Names: names})
-	if errors.Is(err, errStopped) {
+	if withoutHelper(err) {
 		return c.archiveLook(ctx, names)
 	}
 	if err != nil {
@@ -43,7 +43,7 @@ func (c *Container) PutTarPlaced(ctx context.Context, dir string, tar io.Reader)
 		return nil, err
 	}
 	t, err := c.talk(ctx, place.Root, "/", wire.Request{Mode: wire.ModeUnpack, Dir: []byte(dir)})
-	if errors.Is(err, errStopped) {
+	if withoutHelper(err) {
 		return c.archivePut(ctx, dir, tar)
 	}
 	if err != nil {
@@ -103,7 +103,7 @@ func (c *Container) Stat(ctx context.Context, p string, follow bool) (place.Entr
 		found = e
 		return true
 	})
-	if errors.Is(err, errStopped) {
+	if withoutHelper(err) {
 		return c.archiveStat(ctx, p, follow)
 	}
 	if err == nil && found.Err != nil {
@@ -132,7 +132,7 @@ func (c *Container) Walk(ctx context.Context, root string, hash bool) iter.Seq2[
 			}
 			return yield(e, nil)
 		})
-		if errors.Is(err, errStopped) {
+		if withoutHelper(err) {
 			c.archiveWalk(ctx, root, hash, yield)
 			return
 		}
@@ -179,9 +179,10 @@ func entry(b []byte) (place.Entry, error) {
 	return place.FromWire(w), nil
 }
 
-// Get streams what is at the roots; see place.Place.
+// Get streams what is at the roots; see place.Place. While the body of a big file is half read, the engine answers nothing
+// else about this container.
 func (c *Container) Get(ctx context.Context, req place.GetRequest) (place.Tree, error) {
-	q := wire.Request{Mode: wire.ModePack, Follow: req.Follow, Recurse: true, Ask: req.Skip != nil}
+	q := wire.Request{Mode: wire.ModePack, Follow: req.Follow, Recurse: true, Ask: req.Skip != nil, Big: bigFile}
 	for _, r := range req.Roots {
 		if err := place.CheckPath(r); err != nil {
 			return nil, err
@@ -189,7 +190,7 @@ func (c *Container) Get(ctx context.Context, req place.GetRequest) (place.Tree, 
 		q.Roots = append(q.Roots, []byte(r))
 	}
 	t, err := c.talk(ctx, place.Root, "/", q)
-	if errors.Is(err, errStopped) {
+	if withoutHelper(err) {
 		return c.archiveGet(ctx, req), nil
 	}
 	if err != nil {
@@ -211,9 +212,13 @@ type tree struct {
 	t    *talk
 	c    *Container
 	body bool
+	size int64 // of the body
 	rest []byte
-	err  error // of the body, kept for later reads
-	end  error
+
+	big      *offered // the body, where it is fetched aside
+	unwanted bool     // the body is not read further
+	err      error    // of the body, kept for later reads
+	end      error
 }
 
 func (g *tree) skip(req place.GetRequest) error {
@@ -245,9 +250,10 @@ func (g *tree) skip(req place.GetRequest) error {
 // Next goes to the next entry; see place.Tree.
 func (g *tree) Next() (place.Entry, error) {
 	if g.body {
+		g.unwanted = true
 		io.Copy(io.Discard, g)
 	}
-	g.rest, g.err, g.body = nil, io.EOF, false
+	g.rest, g.err, g.body, g.unwanted = nil, io.EOF, false, false
 	if g.end != nil {
 		return place.Entry{}, g.end
 	}
@@ -266,7 +272,7 @@ func (g *tree) Next() (place.Entry, error) {
 		return place.Entry{}, err
 	}
 	if e.Kind == place.File && e.Err == nil {
-		g.body, g.err = true, nil
+		g.body, g.size, g.err = true, e.Size, nil
 	}
 	return e, nil
 }
@@ -277,7 +283,16 @@ func (g *tree) Read(p []byte) (int, error) {
 		if g.err != nil {
 			return 0, g.err
 		}
+		if g.big != nil {
+			if n, err := g.readBig(p); n > 0 || err != nil {
+				return n, err
+			}
+			continue
+		}
 		got, b, err := g.t.next(0)
+		if err == nil && got == wire.Aside {
+			err = g.aside(string(b))
+		}
 		switch {
 		case err != nil:
 			g.err = g.t.explain(g.ctx, err, "read files in %s", g.c)
@@ -300,6 +315,9 @@ func (g *tree) Read(p []byte) (int, error) {
 func (g *tree) Close() error {
 	if g.end == nil {
 		g.end = fs.ErrClosed
+	}
+	if g.big != nil {
+		g.big.src.Close()
 	}
 	g.t.close()
 	return nil

@@ -259,10 +259,4 @@ func (e *Engine) Bridge(ctx context.Context) (string, error) {
 }
 
 // Desktop reports whether the engine is Docker Desktop, whose containers run in a virtual machine.
-func (e *Engine) Desktop(ctx context.Context) (bool, error) {
-	r, err := e.cli.Info(ctx, client.InfoOptions{})
-	if err != nil {
-		return false, wrap(ctx, err, "ask the Docker Engine about itself")
-	}
-	return r.Info.OperatingSystem == "Docker Desktop", nil
-}
+func (e *Engine) Desktop() bool { return e.desktop }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"agentenv/fault"
 )
 
 func TestMapArgv(t *testing.T) {
@@ -76,6 +78,14 @@ func TestDrawPorts(t *testing.T) {
 			}
 			seen[p] = true
 		}
+	}
+	if _, err := draw(t.Context(), state, 1, func(int) (bool, error) { return false, nil }); !fault.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), "from 20000 to 29999 is in use") {
+		t.Errorf("a full range: %v", err)
+	}
+	tried := 0
+	one, err := draw(t.Context(), t.TempDir(), 1, func(int) (bool, error) { tried++; return tried == portRange, nil })
+	if err != nil || len(one) != 1 || tried != portRange {
+		t.Errorf("the last free port: %v after %d, %v", one, tried, err)
 	}
 	for text, want := range map[string]int{"20005\n": 20006, "29999": firstPort, "5": firstPort} {
 		if got := nextPort(text); got != want {

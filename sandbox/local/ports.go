@@ -30,6 +30,10 @@ const (
 
 // drawPorts returns n host ports that nothing listens on, after the last one that any process drew from this state folder.
 func drawPorts(ctx context.Context, state string, n int) ([]int, error) {
+	return draw(ctx, state, n, bindable)
+}
+
+func draw(ctx context.Context, state string, n int, bindable func(port int) (bool, error)) ([]int, error) {
 	if n == 0 {
 		return nil, nil
 	}
@@ -109,12 +113,8 @@ func bindable(port int) (bool, error) {
 // hostIPs returns the addresses that containers publish on: loopback, and what containers reach this machine by.
 func hostIPs(ctx context.Context, e *engine.Engine) ([]string, error) {
 	ips := []string{"127.0.0.1"}
-	if !onLinux {
+	if !onLinux || e.Desktop() {
 		return ips, nil
-	}
-	desktop, err := e.Desktop(ctx)
-	if err != nil || desktop {
-		return ips, err
 	}
 	gateway, err := e.Bridge(ctx)
 	if err != nil {

@@ -88,14 +88,32 @@ func (p *Provider) endContainers(ctx context.Context, id string, dirs []string) 
 		errs = append(errs, removeOwn(ctx, e, id))
 	}
 	if composed != "" && !owned {
-		cmd := exec.CommandContext(ctx, "docker", "compose", "down", "-v", "--remove-orphans")
-		cmd.Dir = composed
-		if out, err := cmd.CombinedOutput(); err != nil {
-			lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-			errs = append(errs, fault.Wrap(fault.Unavailable, err, "docker compose down in %s: %s", composed, lines[len(lines)-1]))
+		errs = append(errs, p.composeDown(ctx, composed))
+	}
+	if !owned {
+		if err := e.Sweep(ctx, sandbox.LabelSandbox+"="+id); err != nil {
+			p.o.Log.Warn("images or networks of a sandbox are left behind", "sandbox", id, "error", err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// composeDown ends what a compose file in a work folder brought up. Without the docker command nothing can have brought it up.
+func (p *Provider) composeDown(ctx context.Context, dir string) error {
+	cmd := exec.CommandContext(ctx, "docker", "compose", "down", "-v", "--remove-orphans")
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fault.At(context.Cause(ctx), "docker compose down in %s", dir)
+	case errors.Is(err, exec.ErrNotFound):
+		p.o.Log.Warn("there is no docker command to end a compose file with", "folder", dir)
+		return nil
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return fault.Wrap(fault.Unavailable, err, "docker compose down in %s: %s", dir, lines[len(lines)-1])
 }
 
 func removeLabeled(ctx context.Context, e *engine.Engine, id string) error {

@@ -36,17 +36,111 @@ func Put(ctx context.Context, p Place, dir string, sources []Source, progress fu
 			return nil, fault.New(fault.Invalid, "the file %q has no content", s.Name)
 		}
 	}
+	var total int64
+	moved := func(n int) {
+		total += int64(n)
+		if progress != nil {
+			progress(total)
+		}
+	}
+	placed, sent, rest, err := putBig(ctx, p, dir, sources, moved)
+	if err == nil && (len(rest) > 0 || len(sources) == 0) {
+		var now []Placed
+		var more []Placed
+		now, more, err = putStream(ctx, p, dir, rest, moved)
+		placed, sent = append(placed, now...), append(sent, more...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := verify(p, dir, sent, placed); err != nil {
+		return nil, err
+	}
+	return inOrder(sources, sent), nil
+}
+
+const bigFile = 16 << 20 // what a way of its own pays off for
+
+// putBig sends the big ones of sources by the place's own way for them, and returns those that remain to be sent.
+func putBig(ctx context.Context, p Place, dir string, sources []Source, moved func(int)) (placed, sent []Placed, rest []Source, err error) {
+	bp, can := p.(BigPlacer)
+	for _, s := range sources {
+		can = can && s.Link == "" // which may lie on the way to a file
+	}
+	if !can {
+		return nil, nil, sources, nil
+	}
+	for _, s := range sources {
+		if s.Folder || s.Size < bigFile {
+			rest = append(rest, s)
+			continue
+		}
+		sum := s.SHA256
+		var side *sideHash
+		open := func(ctx context.Context) (io.ReadCloser, error) {
+			r, err := s.Body(ctx)
+			if err != nil {
+				return nil, fault.At(err, "read %s", s.Name)
+			}
+			side = newSideHash(r, s.Name, s.Size, sum == "", moved)
+			return io.NopCloser(side), nil
+		}
+		f, ok, err := bp.PutBig(ctx, dir, path.Clean(s.Name), s.Mode&0o111 != 0, s.Size, open)
+		if side != nil {
+			if own := side.Close(); own != "" {
+				sum = own
+			}
+			if side.bad != nil {
+				err = side.bad
+			}
+		}
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		if !ok {
+			rest = append(rest, s)
+			continue
+		}
+		if s.SHA256 != "" && f.SHA256 != sum {
+			if err := recheck(ctx, s); err != nil {
+				return nil, nil, nil, err
+			}
+		}
+		placed = append(placed, f)
+		sent = append(sent, Placed{Name: path.Clean(s.Name), Size: s.Size, SHA256: sum})
+	}
+	return placed, sent, rest, nil
+}
+
+// recheck returns an error when it is the source that does not have the content it announced.
+func recheck(ctx context.Context, s Source) error {
+	_, err := copyBody(ctx, io.Discard, s, make([]byte, sideBlock), func(int) {})
+	return err
+}
+
+func inOrder(sources []Source, sent []Placed) []Placed {
+	by := make(map[string]Placed, len(sent))
+	for _, f := range sent {
+		by[f.Name] = f
+	}
+	var out []Placed
+	for _, s := range sources {
+		if f, ok := by[path.Clean(s.Name)]; ok {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func putStream(ctx context.Context, p Place, dir string, sources []Source, moved func(int)) (placed, sent []Placed, err error) {
 	pr, pw := io.Pipe()
-	var sent []Placed
 	done := make(chan error, 1)
 	go func() {
 		var err error
-		sent, err = pack(ctx, pw, sources, progress)
+		sent, err = pack(ctx, pw, sources, moved)
 		pw.CloseWithError(err)
 		done <- err
 	}()
-	var placed []Placed
-	var err error
 	tp, reads := p.(TarPlacer)
 	if reads {
 		placed, err = tp.PutTarPlaced(ctx, dir, pr)
@@ -60,18 +154,14 @@ func Put(ctx context.Context, p Place, dir string, sources []Source, progress fu
 	if err == nil && !reads {
 		placed, err = readBack(ctx, p, dir, sent)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return sent, verify(p, dir, sent, placed)
+	return placed, sent, err
 }
 
-func pack(ctx context.Context, w io.Writer, sources []Source, progress func(int64)) ([]Placed, error) {
+func pack(ctx context.Context, w io.Writer, sources []Source, moved func(int)) ([]Placed, error) {
 	tw := tar.NewWriter(w)
 	var out []Placed
-	var total int64
 	now := time.Now()
-	buf := make([]byte, 256<<10)
+	buf := make([]byte, sideBlock)
 	for _, s := range sources {
 		h := &tar.Header{Name: path.Clean(s.Name), ModTime: now, Mode: 0o644, Format: tar.FormatPAX}
 		switch {
@@ -91,62 +181,45 @@ func pack(ctx context.Context, w io.Writer, sources []Source, progress func(int6
 		if h.Typeflag != tar.TypeReg {
 			continue
 		}
-		sum, err := copyBody(ctx, tw, s, buf, func(n int) {
-			total += int64(n)
-			if progress != nil {
-				progress(total)
-			}
-		})
+		sum, err := copyBody(ctx, tw, s, buf, moved)
 		if err != nil {
 			return nil, err
-		}
-		if s.SHA256 != "" && s.SHA256 != sum {
-			return nil, fault.New(fault.Conflict, "%s: its content has the sha256 %s, but %s was expected", s.Name, sum, s.SHA256)
 		}
 		out = append(out, Placed{Name: h.Name, Size: s.Size, SHA256: sum})
 	}
 	return out, tw.Close()
 }
 
+// copyBody sends a source's content, which must be what was announced, and returns its sha256.
 func copyBody(ctx context.Context, w io.Writer, s Source, buf []byte, moved func(int)) (string, error) {
 	r, err := s.Body(ctx)
 	if err != nil {
 		return "", fault.At(err, "read %s", s.Name)
 	}
-	defer r.Close()
-	h := sha256.New()
-	var n int64
-	for {
-		k, err := r.Read(buf)
-		n += int64(k)
-		if n > s.Size {
-			return "", fault.New(fault.Conflict, "%s: its content is longer than the %d bytes that were announced", s.Name, s.Size)
-		}
-		hashed := make(chan struct{})
-		go func() { // beside the sending, which waits for the other side anyway
-			h.Write(buf[:k])
-			close(hashed)
-		}()
-		_, sent := w.Write(buf[:k])
-		<-hashed
-		if sent != nil {
-			return "", sent
-		}
-		moved(k)
-		if err == io.EOF {
-			break
-		}
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			return "", fault.At(err, "read %s", s.Name)
-		}
+	side := newSideHash(r, s.Name, s.Size, true, moved)
+	_, err = io.CopyBuffer(struct{ io.Writer }{w}, &untilDone{ctx, side}, buf)
+	sum := side.Close()
+	switch {
+	case side.bad != nil:
+		return "", side.bad
+	case err != nil:
+		return "", err
+	case s.SHA256 != "" && s.SHA256 != sum:
+		return "", fault.New(fault.Conflict, "%s: its content has the sha256 %s, but %s was expected", s.Name, sum, s.SHA256)
 	}
-	if n < s.Size {
-		return "", fault.New(fault.Conflict, "%s: its content ends after %d of the %d bytes that were announced", s.Name, n, s.Size)
+	return sum, nil
+}
+
+type untilDone struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (u *untilDone) Read(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, context.Cause(u.ctx)
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return u.r.Read(p)
 }
 
 func readBack(ctx context.Context, p Place, dir string, sent []Placed) ([]Placed, error) {

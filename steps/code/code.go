@@ -299,11 +299,11 @@ func output(ctx context.Context, p place.Place, file string) (any, error) {
 	}
 	switch {
 	case fault.Is(err, fault.NotFound):
-		return nil, invalid(fault.Wrap(fault.Invalid, err, "wrote no result file"))
+		return nil, failed("wrote no result file: %s", err)
 	case err != nil:
 		return nil, err
 	case e.Kind != place.File:
-		return nil, invalid(fault.New(fault.Invalid, "wrote no result file: %s is a %s", file, e.Kind))
+		return nil, failed("wrote no result file: %s is a %s", file, e.Kind)
 	case e.Size > maxOutput:
 		return nil, invalid(fault.New(fault.Invalid, "the result has %d bytes; at most 50 MiB are kept", e.Size))
 	}

@@ -2,6 +2,7 @@ package files
 
 import (
 	"context"
+	"io"
 	"path"
 	"slices"
 	"strings"
@@ -354,9 +355,15 @@ func (a *collect) gather(ctx context.Context, r *task.Run, p place.Place, id str
 	taken := map[string]string{} // what each key was collected from
 	var moved int64
 	var reading string
+	report := paced(r, "collecting")
+	again := &recheck{place: p, items: items, sizes: sizes}
+	defer again.stop()
 	next := func() (artifact.Collect, error) {
 		for {
 			e, err := tree.Next()
+			if err == io.EOF {
+				again.start(ctx)
+			}
 			if err != nil {
 				return artifact.Collect{}, err
 			}
@@ -395,8 +402,9 @@ func (a *collect) gather(ctx context.Context, r *task.Run, p place.Place, id str
 			sizes[at] = e.Size
 			reading = at
 			moved += e.Size
-			r.Report(task.Progress{What: "collecting", Bytes: moved, Files: len(sizes)})
-			return artifact.Collect{Key: key, ObjectName: object, Size: e.Size, Body: tree}, nil
+			report(moved, len(sizes))
+			// A file that grows must not end the whole collection: recheck finds it.
+			return artifact.Collect{Key: key, ObjectName: object, Size: e.Size, Body: io.LimitReader(tree, e.Size)}, nil
 		}
 	}
 	got, err := a.deps.Artifacts.PutCollected(ctx, id, r.Instance, next)
@@ -414,51 +422,14 @@ func (a *collect) gather(ctx context.Context, r *task.Run, p place.Place, id str
 		r.Log.Warn("collected files are stored, the artifact over them is not", "error", got.RecordErr)
 	}
 	r.Log.Info("collected", "files", len(got.Files), "bytes", moved, "from", p.String(), "artifact", id)
-	return a.recheck(ctx, r, p, items, sizes, g)
-}
-
-// recheck asks for the sizes again: a file that grew or shrank while it was read was not collected whole.
-func (a *collect) recheck(ctx context.Context, r *task.Run, p place.Place, items []item, sizes map[string]int64, g *gathered) error {
-	check := func(at string, now place.Entry, err error) {
-		was, read := sizes[at]
-		switch {
-		case !read:
-		case err != nil:
-			g.fail(r, at, "it was gone after it was read: "+err.Error())
-		case now.Size != was:
-			g.fail(r, at, sizeChanged(was, now.Size))
-		}
+	changed, err := again.wait()
+	if err != nil {
+		return err
 	}
-	for _, it := range items {
-		if _, isFile := sizes[it.source]; isFile {
-			e, err := p.Stat(ctx, it.source, true)
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			check(it.source, e, err)
-			continue
-		}
-		under := strings.TrimRight(it.source, "/") + "/"
-		if !anyBelow(sizes, under) {
-			continue
-		}
-		for e, err := range p.Walk(ctx, it.source, false) {
-			if err != nil {
-				return err
-			}
-			check(under+e.Name, e, e.Err)
-		}
+	for _, c := range changed {
+		g.fail(r, c.at, c.reason)
 	}
 	return nil
-}
-
-func anyBelow(sizes map[string]int64, under string) bool {
-	for at := range sizes {
-		if strings.HasPrefix(at, under) {
-			return true
-		}
-	}
-	return false
 }
 
 // record writes what was collected into the run's context.

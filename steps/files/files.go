@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"time"
 
 	"agentenv/artifact"
 	"agentenv/fault"
@@ -56,6 +57,21 @@ func started(r *task.Run, sandbox, container string) bool {
 		}
 	}
 	return false
+}
+
+// reportEvery is how often a step that moves files says how far it is.
+const reportEvery = 100 * time.Millisecond
+
+// paced returns a report of bytes and files moved that reaches the observer at most every reportEvery, so that many small
+// files cost nothing.
+func paced(r *task.Run, what string) func(bytes int64, files int) {
+	var last time.Time
+	return func(bytes int64, files int) {
+		if now := time.Now(); now.Sub(last) >= reportEvery {
+			last = now
+			r.Report(task.Progress{What: what, Bytes: bytes, Files: files})
+		}
+	}
 }
 
 // folder drops the slashes at the end of a folder's path, keeping "/" itself.

@@ -256,7 +256,8 @@ func (a *load) execute(ctx context.Context, r *task.Run) error {
 		return err
 	}
 	var moved int64
-	progress := func(n int64) { r.Report(task.Progress{What: "loading", Bytes: moved + n}) }
+	report := paced(r, "loading")
+	progress := func(n int64) { report(moved+n, 0) }
 	for _, art := range loads {
 		n, err := a.stage(ctx, r, p, art, progress)
 		if err != nil {
@@ -287,7 +288,7 @@ func produced(r *task.Run, step string) (artifact.Ref, error) {
 		entry, _ := v.(*doc.Object)
 		return refOf(entry), nil
 	}
-	return artifact.Ref{}, fault.New(fault.Invalid, "step %q recorded no artifact in this run: it must be an earlier collect_artifacts or snapshot step", step)
+	return artifact.Ref{}, fault.New(fault.Invalid, "step %q recorded no artifact in this run: it must be an earlier collect_artifacts or snapshot step", step).WithClass("RuntimeError")
 }
 
 func refOf(o *doc.Object) artifact.Ref {
@@ -369,7 +370,8 @@ func (a *load) fetchAll(ctx context.Context, r *task.Run, p place.Place) error {
 			if dest == "/" {
 				target = "/" + u.name
 			}
-			_, err := place.Fetch(gctx, p, u.url, target, client, func(n int64) { r.Report(task.Progress{What: "fetching " + u.name, Bytes: n}) })
+			report := paced(r, "fetching "+u.name)
+			_, err := place.Fetch(gctx, p, u.url, target, client, func(n int64) { report(n, 0) })
 			return err
 		})
 	}

@@ -368,6 +368,8 @@ func appendValue(dst []byte, v any, spaced bool) ([]byte, error) {
 		return strconv.AppendBool(dst, v), nil
 	case string:
 		return appendString(dst, v), nil
+	case Raw:
+		return append(dst, v...), nil
 	case Number:
 		if !v.IsInt() && (v == "NaN" || v == "Infinity" || v == "-Infinity" || v == "") {
 			return nil, fault.New(fault.Invalid, "%q is no JSON number and cannot be stored", string(v))
@@ -443,6 +445,16 @@ func appendIndent(dst []byte, v any, indent string) ([]byte, error) {
 
 func appendString(dst []byte, s string) []byte { return appendQuoted(dst, s, true) }
 
+// plain returns how many bytes at the start of s stand for themselves in a JSON string.
+func plain(s string) int {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			return i
+		}
+	}
+	return len(s)
+}
+
 func appendQuoted(dst []byte, s string, ascii bool) []byte {
 	const hex = "0123456789abcdef"
 	u := func(r rune) {
@@ -450,6 +462,11 @@ func appendQuoted(dst []byte, s string, ascii bool) []byte {
 	}
 	dst = append(dst, '"')
 	for i := 0; i < len(s); {
+		if n := plain(s[i:]); n > 0 {
+			dst = append(dst, s[i:i+n]...)
+			i += n
+			continue
+		}
 		c := s[i]
 		switch {
 		case c == '"' || c == '\\':
@@ -470,15 +487,8 @@ func appendQuoted(dst []byte, s string, ascii bool) []byte {
 		case c == '\f':
 			dst = append(dst, '\\', 'f')
 			i++
-		case c < 0x20 || c == 0x7f && ascii:
-			if c == 0x7f {
-				dst = append(dst, c)
-			} else {
-				u(rune(c))
-			}
-			i++
-		case c < utf8.RuneSelf:
-			dst = append(dst, c)
+		case c < 0x20:
+			u(rune(c))
 			i++
 		default:
 			r, n := utf8.DecodeRuneInString(s[i:])

@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -62,8 +63,8 @@ func stoppedAt(t *testing.T, target, moment string) (task steps, more files, lin
 		b = box(image)
 		b["sandbox_type"] = target
 	}
-	// A loop in the background is there when the program is stopped, whatever it does then.
-	task = steps{b, load("first", "box", "one", "/app/in"), verify("busy", "box", "/app", sh("setsid sh -c 'while :; do sleep 1; done' >/dev/null 2>&1 & exit 0"))}
+	// A loop in the background that takes its time to end is there when the program is stopped, whatever it does then.
+	task = steps{b, load("first", "box", "one", "/app/in"), verify("busy", "box", "/app", sh("trap '' TERM; setsid sh -c 'while :; do sleep 1; done' >/dev/null 2>&1 & exit 0"))}
 	more = files{"artifacts/one/one.txt": "1", "artifacts/sleep/s.py": "import time, subprocess\ndef run(input):\n    subprocess.Popen(['sleep', '1000'], start_new_session=True)\n    time.sleep(1000)\n"}
 	switch moment {
 	case "deploy":
@@ -263,7 +264,7 @@ func (k *kit) lookalike(ids []string) string {
 		k.t.Fatal(err)
 	}
 	k.t.Cleanup(func() {
-		if _, err := e.Client().ContainerRemove(k.t.Context(), r.ID, client.ContainerRemoveOptions{Force: true}); err != nil {
+		if _, err := e.Client().ContainerRemove(context.Background(), r.ID, client.ContainerRemoveOptions{Force: true}); err != nil {
 			k.t.Logf("%s stays: %v", r.ID, err)
 		}
 	})

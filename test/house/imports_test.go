@@ -14,7 +14,7 @@ var rooms = map[string]string{
 	"fault":    "",
 	"config":   "fault store/doc",
 	"store":    "fault config",
-	"sandbox":  "fault store config",
+	"sandbox":  "fault store config examples", // examples: the name of the image that test images stand in for
 	"artifact": "fault store config",
 	"task":     "fault store config",
 	"protocol": "fault",

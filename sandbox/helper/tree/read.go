@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"agentenv/sandbox/helper/wire"
 )
@@ -158,6 +159,7 @@ func describe(e *wire.Entry, fi fs.FileInfo) {
 // Body reads one regular file and notices when its length is not Size, the one it had when it was opened.
 type Body struct {
 	Size int64
+	at   time.Time // of its last change when it was opened
 	f    *os.File
 	held *bytes.Reader // a generated file's content
 	n    int64
@@ -177,7 +179,7 @@ func open(at string) (*Body, error) {
 		f.Close()
 		return nil, err
 	}
-	return &Body{Size: fi.Size(), f: f}, nil
+	return &Body{Size: fi.Size(), at: fi.ModTime(), f: f}, nil
 }
 
 const maxGenerated = 1 << 20

@@ -31,7 +31,7 @@ func Unpack(dir string, r io.Reader) ([]wire.Entry, error) {
 		return nil, err
 	}
 	defer root.Close()
-	u := &unpacker{dir: dir, root: root, made: map[string]bool{".": true}}
+	u := newUnpacker(dir, root)
 	tr := tar.NewReader(r)
 	for {
 		h, err := tr.Next()
@@ -57,21 +57,26 @@ type unpacker struct {
 	root  *os.Root
 	made  map[string]bool
 	files []string
+	buf   []byte
+}
+
+func (u *unpacker) buffer() []byte {
+	if u.buf == nil {
+		u.buf = make([]byte, 256<<10)
+	}
+	return u.buf
+}
+
+func newUnpacker(dir string, root *os.Root) *unpacker {
+	return &unpacker{dir: dir, root: root, made: map[string]bool{".": true}}
 }
 
 func (u *unpacker) entry(h *tar.Header, body io.Reader) error {
-	name := path.Clean(strings.TrimSuffix(h.Name, "/"))
-	if name == "" || strings.HasPrefix(name, "/") || name == ".." || strings.HasPrefix(name, "../") || strings.ContainsRune(name, 0) {
-		return &wire.Failure{Kind: "invalid", Msg: fmt.Sprintf("the name %q leads out of %s", h.Name, u.dir)}
+	name, err := u.inside(h.Name)
+	if err != nil {
+		return err
 	}
-	fail := func(err error) error {
-		if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
-			err = pe.Err
-		} else if le := (*os.LinkError)(nil); errors.As(err, &le) {
-			err = le.Err
-		}
-		return fmt.Errorf("write %s: %w", path.Join(u.dir, name), err)
-	}
+	fail := func(err error) error { return u.failed(name, err) }
 	perm := fs.FileMode(h.Mode & 0o777)
 	if err := u.folder(path.Dir(name), 0o755); err != nil {
 		return fail(err)
@@ -99,6 +104,24 @@ func (u *unpacker) entry(h *tar.Header, body io.Reader) error {
 		return &wire.Failure{Kind: "unsupported", Msg: fmt.Sprintf("%s: only files, folders and symlinks can be written", path.Join(u.dir, name))}
 	}
 	return nil
+}
+
+// inside returns the clean form of a name that stays below the folder.
+func (u *unpacker) inside(given string) (string, error) {
+	name := path.Clean(strings.TrimSuffix(given, "/"))
+	if name == "" || strings.HasPrefix(name, "/") || name == ".." || strings.HasPrefix(name, "../") || strings.ContainsRune(name, 0) {
+		return "", &wire.Failure{Kind: "invalid", Msg: fmt.Sprintf("the name %q leads out of %s", given, u.dir)}
+	}
+	return name, nil
+}
+
+func (u *unpacker) failed(name string, err error) error {
+	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
+		err = pe.Err
+	} else if le := (*os.LinkError)(nil); errors.As(err, &le) {
+		err = le.Err
+	}
+	return fmt.Errorf("write %s: %w", path.Join(u.dir, name), err)
 }
 
 func (u *unpacker) folder(name string, perm fs.FileMode) error {
@@ -135,7 +158,7 @@ func (u *unpacker) file(name string, perm fs.FileMode, body io.Reader) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(f, body)
+	_, err = io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{body}, u.buffer())
 	if err == nil && os.Geteuid() == 0 {
 		err = f.Chown(0, 0)
 	}
@@ -178,7 +201,7 @@ func (u *unpacker) readBack() ([]wire.Entry, error) {
 		fi, err := f.Stat()
 		h := sha256.New()
 		if err == nil {
-			_, err = io.Copy(h, f)
+			_, err = io.CopyBuffer(h, struct{ io.Reader }{f}, u.buffer())
 		}
 		f.Close()
 		if err != nil {

@@ -19,8 +19,8 @@ const MaxFrame = 1 << 20
 type Type byte
 
 // The frame types. Towards the helper: Ask (a Request), Data, End (of the data), Kill (a KillRequest), Skip (an entry not
-// to send) and Go (the skips are complete). From the helper: Begun, Out, Err, Exit (an ExitStatus), Failed (a Failure),
-// Item (an Entry), Body, BodyEnd (empty, or a Failure), Listed (the list is complete) and Done.
+// to send) and Go (the skips are complete; what was to be moved aside was). From the helper: Begun, Out, Err, Exit (an ExitStatus), Failed (a Failure),
+// Item (an Entry), Body, BodyEnd (empty, or a Failure), Aside (a path whose content moves past the helper), Listed (the list is complete) and Done.
 const (
 	Ask     Type = 'Q'
 	Data    Type = 'I'
@@ -36,6 +36,7 @@ const (
 	Item    Type = 'N'
 	Body    Type = 'D'
 	BodyEnd Type = 'Z'
+	Aside   Type = 'A'
 	Listed  Type = 'L'
 	Done    Type = '.'
 )

@@ -19,6 +19,7 @@ const (
 	ModePack   Mode = "pack"
 	ModeList   Mode = "list"
 	ModeUnpack Mode = "unpack"
+	ModeAside  Mode = "aside"
 	ModeLook   Mode = "lookpath"
 	ModeStatus Mode = "status"
 )
@@ -37,7 +38,10 @@ type Request struct {
 	PID     int               `json:"pid,omitempty"`    // kill: the helper whose tree ends, 0 = by mark only
 	Grace   time.Duration     `json:"grace,omitempty"`  // kill
 	Roots   [][]byte          `json:"roots,omitempty"`  // pack, list
-	Dir     []byte            `json:"dir,omitempty"`    // unpack
+	Dir     []byte            `json:"dir,omitempty"`    // unpack, aside
+	Name    []byte            `json:"name,omitempty"`   // aside: of the file below Dir
+	Perm    uint32            `json:"perm,omitempty"`   // aside
+	Big     int64             `json:"big,omitempty"`    // pack: files of at least this size may be fetched aside; 0 = none
 	Names   []string          `json:"names,omitempty"`  // lookpath
 	Follow  bool              `json:"follow,omitempty"` // pack, list: a root that is a link is resolved
 	Recurse bool              `json:"recurse,omitempty"`

@@ -132,7 +132,7 @@ func (c *session) latestByIndex(ctx context.Context, coll string, q document.Lat
 			args[i] = n.rowid
 		}
 		rows := `SELECT rowid, doc FROM "` + t.name + `" WHERE rowid IN (?` + strings.Repeat(",?", len(part)-1) + ")"
-		if err := c.eachRow(ctx, t, rows, args, nil, func(r stored) bool { docs[at[r.rowid]] = r.doc; return true }); err != nil {
+		if err := c.eachRow(ctx, t, rows, args, nil, parse, func(r stored) bool { docs[at[r.rowid]] = r.doc; return true }); err != nil {
 			return nil, 0, false, err
 		}
 	}

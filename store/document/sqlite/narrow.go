@@ -189,7 +189,7 @@ func (c *session) orderedQuery(ctx context.Context, coll string, q document.Quer
 		}
 		query := `SELECT rowid, doc FROM "` + t.name + `"` + where + " ORDER BY " + extract(by.Path) + dir + ", rowid"
 		need := q.Limit + max(q.Offset, 0)
-		err := c.eachRow(ctx, t, query, args, q.Filter, func(r stored) bool {
+		err := c.eachRow(ctx, t, query, args, q.Filter, parse, func(r stored) bool {
 			// Rows equal in the first field may be ordered by the others, so the last group is read to its end.
 			if len(out) >= need && (len(q.Sort) == 1 || document.Compare(r.doc.Value(by.Path), out[len(out)-1].Value(by.Path)) != 0) {
 				return false

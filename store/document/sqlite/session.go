@@ -27,10 +27,13 @@ func (c *session) each(ctx context.Context, coll string, f document.Filter, fn f
 		return err
 	}
 	where, args := t.narrow(f)
-	return c.eachRow(ctx, t, `SELECT rowid, doc FROM "`+t.name+`"`+where+" ORDER BY rowid", args, f, fn)
+	return c.eachRow(ctx, t, `SELECT rowid, doc FROM "`+t.name+`"`+where+" ORDER BY rowid", args, f, parse, fn)
 }
 
-func (c *session) eachRow(ctx context.Context, t *table, query string, args []any, f document.Filter, fn func(stored) bool) error {
+func parse(text []byte) (*doc.Object, error) { return doc.ParseObject(text, doc.Options{}) }
+
+func (c *session) eachRow(ctx context.Context, t *table, query string, args []any, f document.Filter, parse func([]byte) (*doc.Object, error),
+	fn func(stored) bool) error {
 	var text sql.RawBytes
 	return c.scan(ctx, query, args, func(r *sql.Rows) (bool, error) {
 		var row stored
@@ -38,7 +41,7 @@ func (c *session) eachRow(ctx context.Context, t *table, query string, args []an
 			return false, err
 		}
 		var err error
-		if row.doc, err = doc.ParseObject(text, doc.Options{}); err != nil {
+		if row.doc, err = parse(text); err != nil {
 			return false, fault.At(err, "%s: row %d of %s", c.s.path, row.rowid, t.name)
 		}
 		return !f.Match(row.doc) || fn(row), nil
@@ -190,6 +193,14 @@ func (c *session) store(ctx context.Context, coll string, rowid int64, d *doc.Ob
 }
 
 func (c *session) Update(ctx context.Context, coll string, f document.Filter, u document.Update, upsert bool) (int, error) {
+	if wholeFields(u) {
+		if done, err := c.setFields(ctx, coll, f, u); err != nil || done {
+			return boolInt(done), err
+		}
+		if !upsert {
+			return 0, nil
+		}
+	}
 	_, after, err := c.update(ctx, coll, f, u, upsert)
 	if err != nil || after == nil {
 		return 0, err

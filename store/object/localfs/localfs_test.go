@@ -193,14 +193,20 @@ func TestLockFiles(t *testing.T) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan error)
+	// The record belongs to the object, so it can be believed at once.
+	if info, err := s.Stat(t.Context(), "file://"+root+"/k"); err != nil || info.SHA256 == "" {
+		t.Error(info, err)
+	}
+	// Without it a writer may be about to bring it.
+	os.Remove(root + "/.agentenv-meta/k")
+	done := make(chan error, 1)
 	go func() {
 		_, err := s.Stat(t.Context(), "file://"+root+"/k")
 		done <- err
 	}()
 	select {
 	case err := <-done:
-		t.Error("a reader did not wait for the writer:", err)
+		t.Fatal("a reader did not wait for the writer:", err)
 	case <-time.After(50 * time.Millisecond):
 	}
 	f.Close()

@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,7 +52,8 @@ func send(q wire.Request, in *wire.Reader, out *wire.Writer) error {
 		}
 		o.Skip = func(root int, name string) bool { return skip[key{root, name}] }
 	}
-	go endWithClient(in)
+	answers := make(chan wire.Type, 1)
+	go endWithClient(in, answers)
 	chunk := make([]byte, 256<<10)
 	err := tree.Walk(roots, o, func(e wire.Entry, open func() (*tree.Body, error)) error {
 		if open == nil || e.Err != "" {
@@ -66,6 +68,17 @@ func send(q wire.Request, in *wire.Reader, out *wire.Writer) error {
 		e.Size = b.Size
 		if err := item(e); err != nil {
 			return err
+		}
+		if at := b.Path(); q.Big > 0 && e.Size >= q.Big && tree.OnRoot(at) {
+			if err := out.Send(wire.Aside, []byte(at)); err != nil {
+				return err
+			}
+			if <-answers == wire.Go {
+				if err := b.Changed(); err != nil {
+					return out.SendJSON(wire.BodyEnd, wire.Fail(err))
+				}
+				return out.Put(wire.BodyEnd, nil)
+			}
 		}
 		for {
 			n, err := b.Read(chunk)
@@ -88,12 +101,39 @@ func send(q wire.Request, in *wire.Reader, out *wire.Writer) error {
 	return out.Send(wire.Done, nil)
 }
 
-func endWithClient(in *wire.Reader) {
+// endWithClient passes on the answers to what is offered aside.
+func endWithClient(in *wire.Reader, answers chan<- wire.Type) {
 	for {
-		if _, _, err := in.Next(); err != nil {
+		t, _, err := in.Next()
+		if err != nil {
 			os.Exit(1)
 		}
+		answers <- t
 	}
+}
+
+// aside makes room for a file that the engine writes past this process, and gives it its name afterwards.
+func aside(q wire.Request, in *wire.Reader, out *wire.Writer) error {
+	a, err := tree.Begin(string(q.Dir), string(q.Name))
+	if err != nil {
+		return err
+	}
+	err = out.Send(wire.Aside, []byte(a.Path()))
+	if err == nil {
+		var t wire.Type
+		if t, _, err = in.Next(); t == wire.Go && err == nil {
+			e, err := a.Finish(fs.FileMode(q.Perm))
+			if err != nil {
+				return err
+			}
+			if err := out.Put(wire.Item, e.Append(nil)); err != nil {
+				return err
+			}
+			return out.Send(wire.Done, nil)
+		}
+	}
+	a.Drop()
+	return err
 }
 
 func unpack(q wire.Request, in *wire.Reader, out *wire.Writer) error {

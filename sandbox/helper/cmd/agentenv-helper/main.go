@@ -62,6 +62,8 @@ func serve() int {
 		err = send(q, in, out)
 	case wire.ModeUnpack:
 		err = unpack(q, in, out)
+	case wire.ModeAside:
+		err = aside(q, in, out)
 	case wire.ModeLook:
 		err = look(q, out)
 	case wire.ModeStatus:
@@ -77,7 +79,7 @@ func serve() int {
 }
 
 func umaskFor(m wire.Mode) int {
-	if m == wire.ModeUnpack {
+	if m == wire.ModeUnpack || m == wire.ModeAside {
 		return 0
 	}
 	return 0o022
