@@ -2,7 +2,7 @@
 # Brings what the tests and benchmarks need and is missing: setup.sh [packages] [engine] [reference]
 #   packages   Debian packages (a C compiler for the race detector, Docker Engine, iptables, debootstrap, busybox)
 #   engine     a running Docker Engine; one is started in the background when none answers
-#   reference  the Python reference in a virtual environment of its own, and buildx for it
+#   reference  the Python reference in a virtual environment of its own
 # What is there is left as it is. Needs root for packages and engine.
 set -euo pipefail
 
@@ -57,13 +57,6 @@ reference() {
     rm -rf "$venv"
     python3 -m venv "$venv"
     "$venv/bin/pip" install -q --disable-pip-version-check agentenv-framework==0.9.1364 agentenv-framework-protocol==0.1.379
-  fi
-  if ! docker buildx version >/dev/null 2>&1; then
-    say "building buildx"
-    local plugins="$HOME/.docker/cli-plugins"
-    mkdir -p "$plugins"
-    GOBIN="$cache/bin" GOFLAGS=-mod=mod go install github.com/docker/buildx/cmd/buildx@v0.12.1
-    install -m 0755 "$cache/bin/buildx" "$plugins/docker-buildx"
   fi
 }
 
