@@ -35,10 +35,19 @@ packages() {
   apt-get install -y -qq --no-install-recommends "${want[@]}" >/dev/null
 }
 
+stale() {
+  local pid
+  pid=$(cat "$1" 2>/dev/null) || return 0
+  [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = "$2" ] || rm -f "$1"
+}
+
 engine() {
   if docker info >/dev/null 2>&1; then return 0; fi
   need_root "a running Docker Engine"
   say "starting dockerd"
+  # A number that a killed daemon left behind may belong to another process by now, and would keep the new one from starting.
+  stale /var/run/docker.pid dockerd
+  stale /var/run/docker/containerd/containerd.pid containerd
   # The reference's local containers need a default bridge with a gateway of its own; ours need not.
   nohup dockerd --bip 172.17.0.1/16 >"$cache/dockerd.log" 2>&1 </dev/null &
   for _ in $(seq 60); do

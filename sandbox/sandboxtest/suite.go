@@ -16,6 +16,10 @@ type Config struct {
 	Images []Image
 	// VM tells that the provider makes bare machines.
 	VM bool
+	// Crowd is how many container-mode sandboxes live at once in one test; 0 = 50. They take the last of Images.
+	Crowd int
+	// Crowded is called while they live, for what only the backend can see; nil = nothing.
+	Crowded func(t *testing.T)
 	// BigFile is the size of the one big file that is moved, in bytes; 0 = 256 MiB.
 	BigFile int64
 }
@@ -35,8 +39,14 @@ func Run(t *testing.T, c Config) {
 	if c.BigFile == 0 {
 		c.BigFile = 256 << 20
 	}
+	if c.Crowd == 0 {
+		c.Crowd = 50
+	}
 	t.Run("life", func(t *testing.T) { testLife(t, c) })
 	t.Run("refusals", func(t *testing.T) { testRefusals(t, c) })
+	if len(c.Images) > 0 {
+		t.Run("crowd", func(t *testing.T) { testCrowd(t, c) })
+	}
 	for _, img := range c.Images {
 		t.Run(img.Name, func(t *testing.T) {
 			m := deploy(t, c, sandbox.Container, img.Ref)

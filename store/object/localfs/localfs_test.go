@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -243,6 +245,148 @@ func TestSweep(t *testing.T) {
 	}
 }
 
+// TestBatchAppearsWhole looks into the store while a batch is on its way: no name is there before the last body was read, and
+// none at all when one of them fails.
+func TestBatchAppearsWhole(t *testing.T) {
+	s := open(t)
+	put(t, s, "before", "x", "")
+	for _, fails := range []bool{false, true} {
+		n := 0
+		ws, err := s.PutAll(t.Context(), func() (object.Item, error) {
+			keys, err := s.List(t.Context(), "batch")
+			if err != nil || len(keys) != 0 {
+				t.Fatalf("after %d bodies there are %q, %v", n, keys, err)
+			}
+			switch n++; {
+			case fails && n == 40:
+				return object.Item{Key: "batch/short", Size: 5, Body: strings.NewReader("four")}, nil
+			case n > 50:
+				return object.Item{}, io.EOF
+			}
+			return item(fmt.Sprintf("batch%v/%d", fails, n), "body", "text/plain"), nil
+		})
+		keys, lerr := s.List(t.Context(), fmt.Sprintf("batch%v/", fails))
+		if lerr != nil || fails != (err != nil) || fails && len(keys) != 0 || !fails && (len(keys) != 50 || len(ws) != 50) {
+			t.Errorf("fails %v: %d keys, %v, %v", fails, len(keys), err, lerr)
+		}
+		if left, _ := filepath.Glob(s.Root() + "/.agentenv-tmp/[!l]*"); len(left) != 0 {
+			t.Error("left behind:", left)
+		}
+		for _, k := range keys {
+			os.Remove(s.Root() + "/" + k)
+		}
+	}
+}
+
+func TestBatchFollowsNoLink(t *testing.T) {
+	s := open(t)
+	put(t, s, "a/x", "x", "")
+	outside := t.TempDir()
+	must(t, os.WriteFile(outside+"/secret", []byte("s"), 0o600))
+	must(t, os.Symlink(outside+"/secret", s.Root()+"/a/link"))
+	must(t, os.Symlink(outside, s.Root()+"/out"))
+	must(t, os.Symlink(s.Root()+"/a", s.Root()+"/in"))
+	for key, want := range map[string]fault.Kind{"a/link": fault.Exists, "out/new": fault.Invalid, "in/x": fault.Exists, "a": fault.Invalid, "a/x/y": fault.Invalid} {
+		_, err := s.PutAll(t.Context(), once(item(key, "new", "")))
+		if fault.KindOf(err) != want || !strings.Contains(fmt.Sprint(err), key) {
+			t.Errorf("%s: %v, want %s", key, err, want)
+		}
+	}
+	ws, err := s.PutAll(t.Context(), once(item("in/y", "new", "")))
+	if err != nil || ws[0].URL != "file://"+s.Root()+"/a/y" {
+		t.Error("a link inside the store is followed:", ws, err)
+	}
+	entries, _ := os.ReadDir(outside)
+	text, _ := os.ReadFile(outside + "/secret")
+	if len(entries) != 1 || string(text) != "s" {
+		t.Error("something was written outside:", entries, string(text))
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func once(it object.Item) func() (object.Item, error) {
+	done := false
+	return func() (object.Item, error) {
+		if done {
+			return object.Item{}, io.EOF
+		}
+		done = true
+		return it, nil
+	}
+}
+
+func TestSweepOfDeadBatches(t *testing.T) {
+	s := open(t)
+	put(t, s, "k", "x", "")
+	tmp := s.Root() + "/.agentenv-tmp/"
+	past := time.Now().Add(-2 * time.Minute)
+	for _, n := range []string{"batch-dead", "batch-young", "batch-held"} {
+		must(t, os.Mkdir(tmp+n, 0o700))
+		must(t, os.WriteFile(tmp+n+"/0", []byte("staged"), 0o644))
+		if n != "batch-young" {
+			must(t, os.Chtimes(tmp+n, past, past))
+		}
+	}
+	f, err := os.Open(tmp + "batch-held")
+	must(t, err)
+	defer f.Close()
+	must(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
+	again, err := localfs.New(s.Root())
+	must(t, err)
+	put(t, again, "k2", "x", "")
+	left, _ := filepath.Glob(tmp + "batch-*")
+	if !slices.Equal(left, []string{tmp + "batch-held", tmp + "batch-young"}) {
+		t.Error(left)
+	}
+}
+
+// TestRacingBatches lets batches of several stores write one key each and one key together.
+func TestRacingBatches(t *testing.T) {
+	root := open(t).Root()
+	var wg sync.WaitGroup
+	var won atomic.Int32
+	for i := range 8 {
+		wg.Go(func() {
+			s, err := localfs.New(root)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			items := []object.Item{item(fmt.Sprint("own/", i), fmt.Sprint(i), ""), item("shared", strings.Repeat(fmt.Sprint(i), 1000), "text/plain")}
+			_, err = s.PutAll(t.Context(), func() (object.Item, error) {
+				if len(items) == 0 {
+					return object.Item{}, io.EOF
+				}
+				it := items[0]
+				items = items[1:]
+				return it, nil
+			})
+			switch {
+			case err == nil:
+				won.Add(1)
+			case !fault.Is(err, fault.Exists):
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	s, _ := localfs.New(root)
+	text, err := os.ReadFile(root + "/shared")
+	info, serr := s.Stat(t.Context(), "file://"+root+"/shared")
+	if won.Load() != 1 || err != nil || len(text) != 1000 || strings.Trim(string(text), string(text[:1])) != "" {
+		t.Errorf("%d winners, %d bytes, %v", won.Load(), len(text), err)
+	}
+	if serr != nil || info.ContentType != "text/plain" || info.SHA256 == "" {
+		t.Error("the winner's record is not there:", info, serr)
+	}
+}
+
 func TestRouter(t *testing.T) {
 	conf, local := open(t), open(t)
 	r := object.NewRouter(conf, local)
@@ -280,7 +424,7 @@ func (pattern) Read(p []byte) (int, error) { return len(p), nil }
 
 func TestStreamingNeedsNoMemory(t *testing.T) {
 	s := open(t)
-	const size = 128 << 20
+	const size = 256 << 20
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	w, err := s.PutAll(t.Context(), func() func() (object.Item, error) {
