@@ -104,7 +104,7 @@ func (p *Plan) Run(ctx context.Context, o RunOptions) *Summary {
 	turn := make(chan struct{}, o.Parallel)
 	var all sync.WaitGroup
 	for i, en := range p.tasks {
-		runs[i] = &Run{Path: en.e.Path, TaskID: en.e.ID, Version: en.version, Outcome: Cancelled}
+		runs[i] = &Run{Path: en.e.Path, TaskID: en.e.ID, Version: en.version, Outcome: Cancelled, Scores: []Score{}, Failures: []Failure{}}
 	}
 	for i, en := range p.tasks {
 		select {

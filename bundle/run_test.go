@@ -58,7 +58,7 @@ func TestRun(t *testing.T) {
 	sum := p.Run(t.Context(), k.options(bundle.RunOptions{Parallel: 1, Progress: bundle.NewLines(&out, &notes), Model: "m", UserModel: "u"}))
 	want := `
 Tasks:
-  tasks/bad.json v1: failed at step 'l': ValueError: no sandbox named "c"; deployed before this step: b, Ts, instance @local/~/p/bad-X
+  tasks/bad.json v1: failed at step 'l': RuntimeError: no sandbox named "c"; deployed before this step: b, Ts, instance @local/~/p/bad-X
   tasks/below.json v1: scored below 1 (v: 0.5), Ts, instance @local/~/p/below-X
   tasks/ok.json v1: passed (v: 1), Ts, instance @local/~/p/ok-X
   tasks/uns.json v1: unscored, Ts, instance @local/~/p/uns-X

@@ -118,7 +118,7 @@ func (r *Run) take(res *task.Result, err error, took time.Duration, stopped bool
 	}
 	switch {
 	case cancelled:
-		r.Outcome, r.Failures = Cancelled, nil
+		r.Outcome, r.Failures = Cancelled, []Failure{}
 	case len(r.Failures) > 0:
 		r.Outcome = Failed
 	case len(r.Scores) == 0:

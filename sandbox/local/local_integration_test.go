@@ -15,7 +15,9 @@ func TestConformance(t *testing.T) {
 	lazy := &engine.Lazy{}
 	t.Cleanup(func() { lazy.Close() })
 	root, state := t.TempDir(), t.TempDir()
+	special, crowded := sandboxtest.OnEngine(lazy)
 	sandboxtest.Run(t, sandboxtest.Config{
+		Special: special, Crowded: crowded,
 		VM:     true,
 		Images: sandboxtest.Images(t, lazy),
 		New: func(t *testing.T) sandbox.Provider {

@@ -33,6 +33,17 @@ func stubborn(file string) string {
 	return `(env -i setsid sh -c 'trap "" TERM; while :; do echo x >> ` + file + `; sleep 0.02; done' >/dev/null 2>&1 &)`
 }
 
+// written waits until something was written to file.
+func written(t *testing.T, file string) {
+	t.Helper()
+	for until := time.Now().Add(30 * time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		if fi, err := os.Stat(file); err == nil && fi.Size() > 0 {
+			return
+		}
+	}
+	t.Fatalf("nothing writes to %s", file)
+}
+
 // silent fails the test when file is absent or still grows.
 func silent(t *testing.T, file string) {
 	t.Helper()
@@ -59,7 +70,7 @@ func TestTerminateEndsWhatWasLeftBehind(t *testing.T) {
 	if _, err := m.Host().Exec(t.Context(), place.Cmd{Script: stubborn(file)}); err != nil || time.Since(began) > 2*time.Second {
 		t.Fatal(err, time.Since(began))
 	}
-	time.Sleep(200 * time.Millisecond)
+	written(t, file)
 	began = time.Now()
 	if err := p.Terminate(t.Context(), id); err != nil || time.Since(began) > 11*time.Second {
 		t.Error(err, time.Since(began))
@@ -82,7 +93,7 @@ func TestWithoutGuard(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "log")
 	script := `(setsid sh -c 'trap "" TERM; while :; do echo x >> ` + file + `; sleep 0.02; done' &); sleep 60`
-	if _, err := m.Host().Exec(t.Context(), place.Cmd{Script: script, Timeout: 300 * time.Millisecond, Grace: 100 * time.Millisecond}); !fault.Is(err, fault.Timeout) {
+	if _, err := m.Host().Exec(t.Context(), place.Cmd{Script: script, Timeout: 2 * time.Second, Grace: 100 * time.Millisecond}); !fault.Is(err, fault.Timeout) {
 		t.Errorf("error %v, want a timeout", err)
 	}
 	silent(t, file)
@@ -115,7 +126,7 @@ func TestKilledClient(t *testing.T) {
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
 		t.Fatal(line, err)
 	}
-	time.Sleep(time.Second)
+	written(t, filepath.Join(at, "log"))
 	cmd.Process.Kill()
 	cmd.Wait()
 	time.Sleep(4 * time.Second) // the grace of a dead client's command is 2 s

@@ -82,15 +82,22 @@ func (p *Provider) endContainers(ctx context.Context, id string, dirs []string) 
 		}
 		return nil
 	}
-	var errs []error
-	errs = append(errs, removeLabeled(ctx, e, id))
+	list, err := e.List(find, sandbox.LabelSandbox+"="+id)
+	if err != nil && !must {
+		p.o.Log.Warn("the engine does not tell whether it holds containers of a sandbox; `agent-env sandbox prune` removes them", "sandbox", id, "error", err)
+		return nil
+	}
+	errs := []error{err}
+	for _, c := range list {
+		errs = append(errs, e.Remove(ctx, c.ID))
+	}
 	if owned {
 		errs = append(errs, removeOwn(ctx, e, id))
 	}
 	if composed != "" && !owned {
 		errs = append(errs, p.composeDown(ctx, composed))
 	}
-	if !owned {
+	if !owned && (len(list) > 0 || composed != "") { // who labels networks and images runs containers too
 		if err := e.Sweep(ctx, sandbox.LabelSandbox+"="+id); err != nil {
 			p.o.Log.Warn("images or networks of a sandbox are left behind", "sandbox", id, "error", err)
 		}
@@ -114,18 +121,6 @@ func (p *Provider) composeDown(ctx context.Context, dir string) error {
 	}
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	return fault.Wrap(fault.Unavailable, err, "docker compose down in %s: %s", dir, lines[len(lines)-1])
-}
-
-func removeLabeled(ctx context.Context, e *engine.Engine, id string) error {
-	list, err := e.List(ctx, sandbox.LabelSandbox+"="+id)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, c := range list {
-		errs = append(errs, e.Remove(ctx, c.ID))
-	}
-	return errors.Join(errs...)
 }
 
 // removeOwn removes agent-<id>, which another program may have made without a label; never a container labelled for another.

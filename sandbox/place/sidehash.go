@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"hash"
 	"io"
+	"sync"
 
 	"agentenv/fault"
 )
@@ -16,6 +17,10 @@ type sideHash struct {
 	size  int64
 	n     int64
 	moved func(int)
+
+	mu     sync.Mutex
+	closed bool
+
 	bad   error     // what the source did wrong
 	small hash.Hash // of a source that a goroutine does not pay off for
 	fresh chan []byte
@@ -49,7 +54,13 @@ func newSideHash(src io.ReadCloser, name string, size int64, want bool, moved fu
 	return s
 }
 
+// Read reads on; after Close, which waits for a Read under way, it fails: an HTTP client may read after its request ended.
 func (s *sideHash) Read(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return 0, io.ErrClosedPipe
+	}
 	n, err := s.src.Read(p)
 	s.n += int64(n)
 	switch {
@@ -78,6 +89,9 @@ func (s *sideHash) Read(p []byte) (int, error) {
 
 // Close ends the goroutine and returns the sha256 of what was read, "" when none was wanted.
 func (s *sideHash) Close() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
 	s.src.Close()
 	if s.small != nil {
 		return hex.EncodeToString(s.small.Sum(nil))

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"agentenv/sandbox"
+	"agentenv/sandbox/place"
 )
 
 // Config says what to test.
@@ -20,6 +21,9 @@ type Config struct {
 	Crowd int
 	// Crowded is called while they live, for what only the backend can see; nil = nothing.
 	Crowded func(t *testing.T)
+	// Special makes a container with a tmpfs at /fast, one of 1 MiB at /small, a volume at /vol and, where asked, a read-only
+	// root; halt stops it and gives it as it is then. nil = the backend cannot have such.
+	Special func(t *testing.T, readOnly bool) (p place.Place, halt func() place.Place)
 	// BigFile is the size of the one big file that is moved, in bytes; 0 = 256 MiB.
 	BigFile int64
 }
@@ -45,6 +49,9 @@ func Run(t *testing.T, c Config) {
 	t.Run("life", func(t *testing.T) { testLife(t, c) })
 	t.Run("refusals", func(t *testing.T) { testRefusals(t, c) })
 	if len(c.Images) > 0 {
+		if c.Special != nil {
+			t.Run("special", func(t *testing.T) { testSpecial(t, c) })
+		}
 		t.Run("crowd", func(t *testing.T) { testCrowd(t, c) })
 	}
 	for _, img := range c.Images {

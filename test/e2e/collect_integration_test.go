@@ -225,7 +225,7 @@ func TestCollectingWhatGrows(t *testing.T) {
 			out := collect("out", "box", base)
 			out["fail_task_on_error"] = false
 			dir := k.bundle("grow", steps{on(t, target),
-				verify("write", "box", "/tmp", sh("mkdir "+base+" && echo still >"+base+"/still; (while :; do echo x; sleep 0.002; done >>"+base+"/grow) & sleep 0.3")), out}, nil)
+				verify("write", "box", "/tmp", sh("mkdir "+base+" && echo still >"+base+"/still; dd if=/dev/zero of="+base+"/grow bs=1M count=200; (while :; do echo x; done >>"+base+"/grow) & sleep 0.3")), out}, nil)
 			s, r := k.summed(dir)
 			record := k.instance(s.Tasks[0].Instance)
 			got := record.at("context", "metadata", "collected_artifacts", "out")

@@ -68,7 +68,7 @@ func (k *kit) containers() []string {
 	return out
 }
 
-// volumes returns the names of all volumes of the engine that nobody named.
+// anonymousVolumes returns the volumes of a container that nobody named, the one of the helper left out.
 func anonymousVolumes(t testing.TB, container string) []string {
 	t.Helper()
 	r, err := docker(t).Client().ContainerInspect(t.Context(), container, client.ContainerInspectOptions{})

@@ -69,3 +69,30 @@ func (k *kit) rowsWhole(instance string, done ...string) {
 		k.t.Errorf("the record holds %s", record.at("context", "deployed_sandboxes"))
 	}
 }
+
+// statuses returns how the kit's runs ended, in the order of their ids.
+func (k *kit) statuses() []string {
+	k.t.Helper()
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(k.state, "document_store", "local.db")+"?mode=ro")
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	defer db.Close()
+	rows, err := db.Query(`SELECT json_extract(doc, '$.status') FROM docs_task_instances ORDER BY json_extract(doc, '$.instance_id')`)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	defer rows.Close()
+	var out []string
+	for rows.Next() {
+		var s string
+		if err := rows.Scan(&s); err != nil {
+			k.t.Fatal(err)
+		}
+		out = append(out, s)
+	}
+	if err := rows.Err(); err != nil {
+		k.t.Fatal(err)
+	}
+	return out
+}

@@ -270,3 +270,28 @@ func (k *kit) lookalike(ids []string) string {
 	})
 	return r.ID
 }
+
+// TestSignalWhileAnImageIsBuilt stops the program before any task started.
+func TestSignalWhileAnImageIsBuilt(t *testing.T) {
+	base := debian(t)
+	t.Parallel()
+	k := newKit(t)
+	dir := k.bundle("build", steps{box("slow")}, files{"artifacts/slow/Dockerfile": "FROM " + base + "\nENV AT=" + k.dir + "\nRUN echo begun && sleep 1000\n"})
+	p := k.start("run", dir)
+	defer p.kill()
+	p.waitFor("sleep 1000")
+	time.Sleep(500 * time.Millisecond)
+	begin := time.Now()
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != 143 || !strings.Contains(p.text(), "Cancelled before any task started.") {
+		t.Errorf("exit code %d\n%s", code, p.text())
+	}
+	if took := time.Since(begin); took > 20*time.Second {
+		t.Errorf("it took %s to stop", took)
+	}
+	// The engine ends the build's own process a moment later.
+	eventually(t, k.leftovers)
+	if !absent(filepath.Join(k.state, "document_store", "local.db")) && len(k.statuses()) != 0 {
+		t.Errorf("a run was recorded: %v", k.statuses())
+	}
+}

@@ -70,7 +70,7 @@ var allowed = []string{
 	// Names of ours, which the reference ignores.
 	"/created_at_precise_utc", "/ended_at_precise_utc", "/step_outcomes", "/outcome_class",
 	// Wording.
-	"/error", `/context/metadata/failed_steps/\d+/error`,
+	`/context/metadata/failed_steps/\d+/error`,
 	`/context/metadata/verifications/v/results/5/justification`,
 	// A collection of nothing leaves no mirror of an earlier one behind.
 	"/context/metadata/file_artifact_universe", "/context/metadata/collect_produced_files",

@@ -10,6 +10,7 @@ import (
 	"agentenv/sandbox/engine"
 	"agentenv/sandbox/place"
 	"agentenv/sandbox/sandboxtest/images"
+	"agentenv/sandbox/sandboxtest/ownengine"
 )
 
 func TestPython(t *testing.T) {
@@ -32,5 +33,33 @@ func TestPython(t *testing.T) {
 		if want := map[bool]string{true: "{\"root\": true}\n", false: "{\"root\": false}\n"}[name == examples.BaseImage]; err != nil || string(r.Stdout) != want {
 			t.Errorf("%s: %v, %+v", name, err, r)
 		}
+	}
+}
+
+// An engine without the public image gets one, and keeps the one it has.
+func TestPythonSlimIsMadeOnce(t *testing.T) {
+	own := ownengine.Start(t)
+	e, err := engine.Open(t.Context(), own.Options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	var ids []string
+	for range 2 {
+		ref, err := images.PythonSlim(t.Context(), e)
+		if err != nil || ref != examples.BaseImage {
+			t.Fatalf("%q, %v", ref, err)
+		}
+		i, err := e.Image(t.Context(), ref)
+		if err != nil || i.User != "root" || len(i.Cmd) != 1 || i.Cmd[0] != "python3" {
+			t.Fatalf("%+v, %v", i, err)
+		}
+		ids = append(ids, i.ID)
+	}
+	if ids[0] != ids[1] {
+		t.Errorf("it was made twice: %v", ids)
+	}
+	if left, err := e.List(t.Context()); len(left) > 0 || err != nil {
+		t.Errorf("left behind: %+v, %v", left, err)
 	}
 }

@@ -136,22 +136,31 @@ func (s *Store) where(key string, folders map[string]string) (string, error) {
 	return p, s.inside(key, p)
 }
 
-// folder resolves the links of a folder below the root. Links are rare, so it looks for one before it follows any.
+// folder resolves the links of a folder below the root.
 func (s *Store) folder(dir string) (string, error) {
-	for at := len(s.root); at < len(dir); {
-		next := strings.IndexByte(dir[at+1:], '/')
+	if !hasLink(dir, len(s.root)) {
+		return dir, nil
+	}
+	return resolve(dir)
+}
+
+// hasLink reports whether a part of the absolute and clean path p after the first from bytes is a link, or cannot be looked at.
+// Links are rare, and this is much cheaper than following them.
+func hasLink(p string, from int) bool {
+	for at := from; at < len(p); {
+		next := strings.IndexByte(p[at+1:], '/')
 		if at += 1 + next; next < 0 {
-			at = len(dir)
+			at = len(p)
 		}
 		var st unix.Stat_t
-		switch err := unix.Lstat(dir[:at], &st); {
+		switch err := unix.Lstat(p[:at], &st); {
 		case err == unix.ENOENT || err == unix.ENOTDIR:
-			return dir, nil // nothing is below it
+			return false // nothing is below it
 		case err != nil || st.Mode&unix.S_IFMT == unix.S_IFLNK:
-			return resolve(dir)
+			return true
 		}
 	}
-	return dir, nil
+	return false
 }
 
 // inside refuses a resolved place that is not the store's to give.
@@ -183,7 +192,8 @@ func (s *Store) place(key string) (string, error) {
 }
 
 func within(root, p string) bool {
-	return p == root || strings.HasPrefix(p, strings.TrimSuffix(root, "/")+"/")
+	rest, ok := strings.CutPrefix(p, strings.TrimSuffix(root, "/"))
+	return ok && (rest == "" || rest[0] == '/') || p == root
 }
 
 // file returns the place of an object for writing.
@@ -247,7 +257,10 @@ func (s *Store) keyOf(url string) (string, error) {
 	clean := filepath.Clean(p)
 	if !within(s.root, clean) {
 		// The URL may go through a link to the root.
-		r, err := resolve(clean)
+		r, err := clean, error(nil)
+		if hasLink(clean, 0) {
+			r, err = resolve(clean)
+		}
 		if err != nil || !within(s.root, r) {
 			return "", fault.New(fault.Invalid, "object URL %q is none of the store in %s", short(url), s.root)
 		}

@@ -269,7 +269,7 @@ func TestBatchAppearsWhole(t *testing.T) {
 		if lerr != nil || fails != (err != nil) || fails && len(keys) != 0 || !fails && (len(keys) != 50 || len(ws) != 50) {
 			t.Errorf("fails %v: %d keys, %v, %v", fails, len(keys), err, lerr)
 		}
-		if left, _ := filepath.Glob(s.Root() + "/.agentenv-tmp/[!l]*"); len(left) != 0 {
+		if left, _ := filepath.Glob(s.Root() + "/.agentenv-tmp/[^l]*"); len(left) != 0 {
 			t.Error("left behind:", left)
 		}
 		for _, k := range keys {

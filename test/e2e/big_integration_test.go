@@ -1,0 +1,58 @@
+//go:build integration
+
+package e2e_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// bigScript makes a file of 1 GiB that is no two blocks the same, and returns its digest.
+const bigScript = `import hashlib
+def run(input):
+    h = hashlib.sha256()
+    with open("/secret/big", "wb") as f:
+        for i in range(1024):
+            block = i.to_bytes(8, "big") * 131072
+            f.write(block)
+            h.update(block)
+    return h.hexdigest()
+`
+
+// TestCollectingAGibibyte moves one large file without holding it in memory.
+func TestCollectingAGibibyte(t *testing.T) {
+	image := debian(t)
+	t.Parallel()
+	k := newKit(t)
+	b := box(image)
+	b["sandbox_type"] = "docker"
+	dir := k.bundle("big", steps{b, code("make", "box", "make", nil), collect("out", "box", "/secret", "big")}, files{"artifacts/make/m.py": bigScript})
+	cmd := k.command("run", "--json", dir)
+	r := finish(t, cmd)
+	if r.code != 0 {
+		t.Fatal(r)
+	}
+	record := k.instance(parse(t, r.stdout).str("tasks", 0, "instance"))
+	at, ok := strings.CutPrefix(record.str("context", "metadata", "collected_artifacts", "out", "artifacts", "big"), "file://")
+	if !ok {
+		t.Fatalf("no object: %s", record)
+	}
+	f, err := os.Open(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, f)
+	if got := hex.EncodeToString(h.Sum(nil)); err != nil || n != 1<<30 || got != record.str("context", "metadata", "script_results", "make") {
+		t.Errorf("%d bytes, %s, %v; the sandbox's digest is %s", n, got, err, record.str("context", "metadata", "script_results", "make"))
+	}
+	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); !ok || usage.Maxrss > 128<<10 {
+		t.Errorf("the program held %d KiB", usage.Maxrss)
+	}
+}
