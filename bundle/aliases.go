@@ -3,6 +3,8 @@ package bundle
 import (
 	"path/filepath"
 	"regexp"
+
+	"agentenv/config"
 )
 
 var aliasName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$`)
@@ -10,12 +12,12 @@ var aliasName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$`)
 // aliases checks aliases.toml: what it may say is known, even though nothing here resolves an alias yet.
 func (s *scanner) aliases() {
 	const where = "aliases.toml"
-	text, err := readConfig(filepath.Join(s.b.Dir, where))
+	text, err := config.ReadFile(filepath.Join(s.b.Dir, where))
 	if err != nil {
 		s.p.add(where, err.Error())
 		return
 	}
-	o, err := parseTOML(text)
+	o, err := config.ParseTOML(text)
 	if err != nil {
 		s.p.add(where, err.Error())
 		return

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"agentenv/artifact"
+	"agentenv/config"
 )
 
 // content checks what each type wants in its folder.
@@ -29,7 +30,7 @@ func (p *Plan) content(ctx context.Context, en *entry, found *problems) error {
 	case artifact.TypeSkill:
 		for _, f := range en.files {
 			if f.name == artifact.SkillFile {
-				text, err := readConfig(f.disk)
+				text, err := config.ReadFile(f.disk)
 				if err == nil {
 					_, _, err = artifact.ParseSkill(e.ID, text)
 				}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"agentenv/artifact"
+	"agentenv/config"
 	"agentenv/fault"
 	"agentenv/store"
 	"agentenv/store/doc"
@@ -338,12 +339,12 @@ func (s *scanner) toml(e *Entity, name string) *doc.Object {
 	if name != "" {
 		where += "/" + name
 	}
-	text, err := readConfig(filepath.Join(e.disk, name))
+	text, err := config.ReadFile(filepath.Join(e.disk, name))
 	if err != nil {
 		s.p.add(where, err.Error())
 		return nil
 	}
-	o, err := parseTOML(text)
+	o, err := config.ParseTOML(text)
 	if err != nil {
 		s.p.add(where, err.Error())
 		return nil
@@ -360,7 +361,7 @@ func (s *scanner) toml(e *Entity, name string) *doc.Object {
 }
 
 func (s *scanner) task(e *Entity) {
-	text, err := readConfig(e.disk)
+	text, err := config.ReadFile(e.disk)
 	if err != nil {
 		s.p.add(e.Path, err.Error())
 		return

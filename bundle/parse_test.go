@@ -23,7 +23,7 @@ func TestParseProblems(t *testing.T) {
 	}{
 		"all at once": {map[string]string{"Agents/x/agent.toml": "", "envs/e/server.py": "", "evals/e.toml": "x =", "tasks/t.json": "{}"}, []string{
 			"Agents: rename to agents; names are case-sensitive", "envs/e: needs a Dockerfile or an env.toml",
-			"evals/e.toml: not valid TOML: … (at line 1, column", "tasks/t.json: a task file must be a JSON array of step objects"}},
+			"evals/e.toml: malformed TOML: … (at line 1, column", "tasks/t.json: a task file must be a JSON array of step objects"}},
 		"not a bundle":          {map[string]string{"x.txt": ""}, []string{"not a bundle: it has none of envs/"}},
 		"reserved":              {map[string]string{"Bundle.TOML": "", "tasks/t.json": "[" + vm + "]"}, []string{"Bundle.TOML: the name is reserved"}},
 		"kind is a file":        {map[string]string{"tasks": "x"}, []string{"tasks: not a folder"}},
@@ -32,7 +32,7 @@ func TestParseProblems(t *testing.T) {
 		"not a number":          {map[string]string{"tasks/t.json": `[{"id":NaN}]`}, []string{"tasks/t.json: not valid JSON"}},
 		"too large a number":    {map[string]string{"tasks/t.json": `[{"id":1e999}]`}, []string{"tasks/t.json: not valid JSON"}},
 		"deep JSON":             {map[string]string{"tasks/t.json": deepJSON}, []string{"tasks/t.json: not valid JSON: … deep"}},
-		"deep TOML":             {map[string]string{"evals/t.toml": deepTOML}, []string{"evals/t.toml: not valid TOML: nested too deeply"}},
+		"deep TOML":             {map[string]string{"evals/t.toml": deepTOML}, []string{"evals/t.toml: malformed TOML: nested more than 200 deep"}},
 		"large":                 {map[string]string{"tasks/t.json": "[" + strings.Repeat(" ", 8<<20) + "]"}, []string{"tasks/t.json: larger than 8 MiB"}},
 		"pipes":                 {map[string]string{"tasks/t.json": "|", "artifacts/a/x": "", "artifacts/a/artifact.toml": "|"}, []string{"artifacts/a/artifact.toml: not a regular file", "tasks/t.json: neither a regular file nor a folder"}},
 		"folder in tasks":       {map[string]string{"tasks/t.json/x": ""}, []string{"tasks/t.json: a folder"}},

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+
+	"agentenv/config"
 )
 
 func isReadme(name string) bool { return fold(name) == "readme.md" || fold(name) == "readme" }
@@ -25,7 +27,7 @@ func description(dir string, entries []os.DirEntry, ignored *[]string) string {
 	}
 	sort.Slice(names, func(i, j int) bool { return names[i] == "README.md" || names[j] != "README.md" && names[i] < names[j] })
 	*ignored = append(*ignored, names[1:]...)
-	text, err := readConfig(filepath.Join(dir, names[0]))
+	text, err := config.ReadFile(filepath.Join(dir, names[0]))
 	if err != nil {
 		return ""
 	}
@@ -35,7 +37,7 @@ func description(dir string, entries []os.DirEntry, ignored *[]string) string {
 // firstText finds the first line that says something: no front matter, HTML, badge or picture.
 func firstText(text []byte) string {
 	lines := bufio.NewScanner(bytes.NewReader(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))))
-	lines.Buffer(nil, maxConfigFile+1)
+	lines.Buffer(nil, len(text)+1)
 	front := false
 	for n := 0; lines.Scan(); n++ {
 		line := strings.TrimSpace(lines.Text())

@@ -1,9 +1,7 @@
 package config
 
 import (
-	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -76,31 +74,22 @@ func discover(env Env, dir, real string) found {
 func readBytes(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, cause(err)
+		return nil, fault.Reason(err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, cause(err)
+		return nil, fault.Reason(err)
 	}
 	if !info.Mode().IsRegular() {
 		return nil, fault.New(fault.Invalid, "not a regular file")
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
 	if err != nil {
-		return nil, cause(err)
+		return nil, fault.Reason(err)
 	}
 	if len(text) > maxFileSize {
 		return nil, fault.New(fault.Invalid, "larger than %d MiB", maxFileSize>>20)
 	}
 	return text, nil
-}
-
-// cause is the system's reason without the path, which the caller names.
-func cause(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
-		return p.Err
-	}
-	return err
 }
