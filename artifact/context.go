@@ -169,7 +169,7 @@ func (l *lister) keepLinked(name string) error {
 		}
 		info, err := os.Lstat(filepath.Join(l.dir, filepath.FromSlash(name)))
 		if err != nil {
-			return fmt.Errorf("%s", fault.Reason(err))
+			return fault.Reason(err)
 		}
 		l.keep[name] = true
 		if info.Mode()&fs.ModeSymlink == 0 {
@@ -180,7 +180,7 @@ func (l *lister) keepLinked(name string) error {
 		}
 		target, err := os.Readlink(filepath.Join(l.dir, filepath.FromSlash(name)))
 		if err != nil {
-			return fmt.Errorf("%s", fault.Reason(err))
+			return fault.Reason(err)
 		}
 		next := path.Join(path.Dir(name), filepath.ToSlash(target))
 		if path.IsAbs(target) || next == ".." || strings.HasPrefix(next, "../") {

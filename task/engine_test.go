@@ -662,12 +662,11 @@ func TestARunThatIsCancelledBeforeItBeginsRunsNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := newRig(t, deeds{"a": func(context.Context, *Run) error { t.Error("it ran"); return nil }})
 	w := &watcher{}
-	res, err := r.engine.Run(ctx, r.task(noops(1, "")), Options{})
-	if err != nil {
+	if _, err := r.engine.Run(ctx, r.task(noops(1, "")), Options{}); err != nil {
 		t.Fatal(err)
 	}
 	cancel()
-	res, err = r.engine.Run(ctx, r.task(`[{"id":"a","type":"do"}]`), Options{Observer: w})
+	res, err := r.engine.Run(ctx, r.task(`[{"id":"a","type":"do"}]`), Options{Observer: w})
 	if err == nil || len(w.lines) != 0 {
 		t.Errorf("%+v, %v, heard %v", res, err, w.lines)
 	}

@@ -41,7 +41,7 @@ func New(o Options) *Provider { return &Provider{o: o} }
 // Name returns "docker".
 func (p *Provider) Name() string { return Name }
 
-// Capabilities: container mode only; the sandbox is the container.
+// Capabilities returns what the provider can do: container mode only; the sandbox is the container.
 func (p *Provider) Capabilities() sandbox.Capabilities {
 	return sandbox.Capabilities{Modes: []sandbox.Mode{sandbox.Container}, OnThisMachine: true, IsContainer: true}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io"
 	"io/fs"
 	"strings"
@@ -20,7 +21,7 @@ func (c *Container) archiveWalk(ctx context.Context, root string, hash bool, yie
 	defer g.Close()
 	for {
 		e, err := g.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return
 		}
 		if err == nil && e.Name == "" {
@@ -167,7 +168,7 @@ func (a *archive) Read(p []byte) (int, error) {
 	if err == io.EOF && a.left > 0 {
 		err = io.ErrUnexpectedEOF
 	}
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = wrap(a.ctx, err, "read %s in %s", a.req.Roots[a.root], a.c)
 	}
 	a.fail = err

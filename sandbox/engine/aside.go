@@ -114,7 +114,7 @@ func (g *tree) aside(p string) error {
 
 // readBig reads from what is fetched aside.
 func (g *tree) readBig(p []byte) (int, error) {
-	n, err := 0, error(io.EOF)
+	n, err := 0, io.EOF
 	if !g.unwanted {
 		n, err = g.big.tr.Read(p)
 	}

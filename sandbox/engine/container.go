@@ -261,7 +261,8 @@ func (t *talk) explain(ctx context.Context, err error, format string, args ...an
 }
 
 func fromWire(err error) error {
-	if f, ok := err.(*wire.Failure); ok {
+	var f *wire.Failure
+	if errors.As(err, &f) {
 		return fault.New(fault.Kind(f.Kind), "%s", f.Msg)
 	}
 	return err

@@ -84,7 +84,7 @@ func (c *Container) Exec(ctx context.Context, cmd place.Cmd) (*place.Result, err
 	}
 	if err != nil {
 		if r.start.PID != 0 { // it began, and nobody watches it any more
-			r.force(ctx)
+			_ = r.force(ctx)
 		}
 		return res, err
 	}
@@ -114,7 +114,7 @@ func (r *run) watch(ctx context.Context, done <-chan struct{}) {
 	sent := make(chan struct{})
 	go func() { // blocks where the command does not read its input; ends when the connection is closed
 		defer close(sent)
-		r.t.out.SendJSON(wire.Kill, wire.KillRequest{Grace: r.grace})
+		_ = r.t.out.SendJSON(wire.Kill, wire.KillRequest{Grace: r.grace})
 	}()
 	timer := time.NewTimer(r.grace + killPatience)
 	defer timer.Stop()
@@ -141,7 +141,7 @@ func feed(out *wire.Writer, in io.Reader) {
 			}
 		}
 	}
-	out.Send(wire.End, nil)
+	_ = out.Send(wire.End, nil)
 }
 
 // collect takes the output until the command ended. The status is nil when no word of its end came.

@@ -56,7 +56,7 @@ func (c *Container) PutTarPlaced(ctx context.Context, dir string, tar io.Reader)
 		if err == nil {
 			err = t.out.Send(wire.End, nil)
 		} else {
-			t.conn.CloseWrite() // the helper sees a stream without its end
+			_ = t.conn.CloseWrite() // the helper sees a stream without its end
 		}
 		fed <- err
 	}()
@@ -251,7 +251,7 @@ func (g *tree) skip(req place.GetRequest) error {
 func (g *tree) Next() (place.Entry, error) {
 	if g.body {
 		g.unwanted = true
-		io.Copy(io.Discard, g)
+		_, _ = io.Copy(io.Discard, g)
 	}
 	g.rest, g.err, g.body, g.unwanted = nil, io.EOF, false, false
 	if g.end != nil {

@@ -161,10 +161,17 @@ func (e *Engine) fillHelper(ctx context.Context, id, image string, program []byt
 func (e *Engine) putHelper(ctx context.Context, id, dir, name string, program []byte) error {
 	var b bytes.Buffer
 	tw := tar.NewWriter(&b)
-	tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755, Size: int64(len(program)), ModTime: helperTime})
-	tw.Write(program)
-	tw.Close()
-	_, err := e.cli.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: dir, Content: &b})
+	err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755, Size: int64(len(program)), ModTime: helperTime})
+	if err == nil {
+		_, err = tw.Write(program)
+	}
+	if err == nil {
+		err = tw.Close()
+	}
+	if err != nil {
+		return err
+	}
+	_, err = e.cli.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: dir, Content: &b})
 	return wrap(ctx, err, "bring the helper into container %s", id[:min(12, len(id))])
 }
 

@@ -55,8 +55,8 @@ func (c *Container) plainExec(ctx context.Context, cmd place.Cmd) (*place.Result
 	}()
 	if cmd.Stdin != nil {
 		go func() { // ends with its reader, or at the first write after the connection was closed
-			io.Copy(a.Conn, cmd.Stdin)
-			a.CloseWrite()
+			_, _ = io.Copy(a.Conn, cmd.Stdin)
+			_ = a.CloseWrite()
 		}()
 	}
 	code, err := c.plainEnd(ctx, x.ID)

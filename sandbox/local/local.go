@@ -82,7 +82,7 @@ func (o Options) helper() string {
 // Name returns "local".
 func (p *Provider) Name() string { return Name }
 
-// Capabilities: both modes, on this machine.
+// Capabilities returns what the provider can do: both modes, on this machine.
 func (p *Provider) Capabilities() sandbox.Capabilities {
 	return sandbox.Capabilities{Modes: []sandbox.Mode{sandbox.Container, sandbox.VM}, OnThisMachine: true}
 }

@@ -103,7 +103,7 @@ func (o *outputs) finish() (open bool, err error) {
 		}
 		for got := 0; got < most; {
 			n := -1
-			conn.Control(func(fd uintptr) { n, e = unix.Read(int(fd), buf) })
+			_ = conn.Control(func(fd uintptr) { n, e = unix.Read(int(fd), buf) })
 			if n <= 0 {
 				o.open[i] = n < 0 && e == unix.EAGAIN
 				break

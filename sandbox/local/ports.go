@@ -55,7 +55,7 @@ func draw(ctx context.Context, state string, n int, bindable func(port int) (boo
 	}
 	head := make([]byte, 16)
 	k, err := io.ReadFull(f, head)
-	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, fault.Wrap(fault.Unavailable, err, "read %s", f.Name())
 	}
 	next := nextPort(string(head[:k]))

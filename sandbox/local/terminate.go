@@ -142,7 +142,7 @@ func removeOwn(ctx context.Context, e *engine.Engine, id string) error {
 func (p *Provider) removeDir(dir string) error {
 	fi, err := os.Lstat(dir)
 	if err != nil || !fi.IsDir() || filepath.Dir(dir) != p.o.Root {
-		return nil
+		return nil //nolint:nilerr // a folder that is not there is gone
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		return fault.Wrap(fault.Unavailable, err, "the work folder %s cannot be removed", dir)
@@ -164,7 +164,7 @@ func (p *Provider) List(ctx context.Context) ([]sandbox.Found, error) {
 	}
 	e, err := p.o.Engine.Get(ctx)
 	if err != nil {
-		return out, nil
+		return out, nil //nolint:nilerr // without an engine there are only folders to list
 	}
 	list, err := e.List(ctx, sandbox.LabelManaged+"=true", sandbox.LabelProvider+"="+Name)
 	for _, c := range list {

@@ -2,6 +2,7 @@ package place
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -103,8 +104,9 @@ func download(ctx context.Context, client *http.Client, u *url.URL, f *os.File, 
 
 // bare takes the address, whose query may be a secret, off an error of net/http.
 func bare(err error) error {
-	if ue, ok := err.(*url.Error); ok {
-		return ue.Err
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
 	}
 	return err
 }

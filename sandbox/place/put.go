@@ -238,7 +238,7 @@ func readBack(ctx context.Context, p Place, dir string, sent []Placed) ([]Placed
 	var out []Placed
 	for {
 		e, err := t.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return out, nil
 		}
 		if err != nil {

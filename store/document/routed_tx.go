@@ -23,13 +23,13 @@ func (r *Router) Transact(ctx context.Context, fn func(tx Store) error) error {
 	ok := false
 	defer func() {
 		if !ok {
-			t.end(errAbandoned)
+			_ = t.end(errAbandoned)
 		}
 	}()
 	err := fn(&view)
 	ok = true
 	if err != nil {
-		t.end(err)
+		_ = t.end(err)
 		return err
 	}
 	return t.end(nil)

@@ -101,7 +101,7 @@ func NewLocal(r *Registry, start StartRegistry) (*Local, error) {
 	_, p, err := net.SplitHostPort(r.host)
 	port := 0
 	if err == nil {
-		port, err = net.LookupPort("tcp", p)
+		port, err = net.DefaultResolver.LookupPort(context.Background(), "tcp", p)
 	}
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "local registry host %q: a port is needed, such as %s", r.host, LocalHost)

@@ -121,8 +121,8 @@ def run(input):
 			if took := time.Since(begin); took > 60*time.Second {
 				t.Errorf("it took %s", took)
 			}
-			if left := k.leftovers(); left != "" {
-				t.Errorf("left behind: %s", left)
+			if left := k.leftovers(); left != "" || len(s.TornDown) != 1 || len(scripts(s.TornDown[0].ID)) != 0 {
+				t.Errorf("left behind: %s %v", left, scripts(s.TornDown[0].ID))
 			}
 		})
 	}

@@ -10,11 +10,10 @@ import (
 // TestImages does the whole job on a full image, on one with BusyBox alone, and on one that holds a single program and no shell.
 func TestImages(t *testing.T) {
 	for _, c := range []struct {
-		name, image  string
-		shell        float64
-		why          string // in the row of the shell probe
-		codeFails    string // "" = run_code works
-		otherFailure bool
+		name, image string
+		shell       float64
+		why         string // in the row of the shell probe
+		codeFails   string // "" = run_code works
 	}{
 		{name: "debian", image: debian(t), shell: 1, why: "exit=0"},
 		{name: "busybox", image: busybox(t), shell: 1, why: "(run by sh: there is no bash)", codeFails: "there is no python3 in "},

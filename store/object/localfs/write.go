@@ -213,11 +213,11 @@ func (w *writer) replace(key, p string, st *staged) error {
 	had := os.Rename(meta, aside) == nil
 	if had {
 		now := time.Now()
-		os.Chtimes(aside, now, now)
+		_ = os.Chtimes(aside, now, now)
 	}
 	if err := w.move(key, p, st); err != nil {
 		if had {
-			os.Rename(aside, meta)
+			_ = os.Rename(aside, meta)
 		}
 		return err
 	}
