@@ -165,7 +165,7 @@ func (a *archive) Read(p []byte) (int, error) {
 	}
 	n, err := a.tr.Read(p)
 	a.left -= int64(n)
-	if err == io.EOF && a.left > 0 {
+	if errors.Is(err, io.EOF) && a.left > 0 {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io"
 	"os"
 	"path"
@@ -135,7 +136,7 @@ func (c *Container) readBack(ctx context.Context, dir string, files []string) ([
 	var out []place.Placed
 	for {
 		e, err := g.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return out, nil
 		}
 		if err == nil {

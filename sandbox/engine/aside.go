@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"path"
 	"time"
@@ -123,7 +124,7 @@ func (g *tree) readBig(p []byte) (int, error) {
 	}
 	g.big.src.Close()
 	g.big = nil
-	if err == io.EOF { // whether the file stayed the same meanwhile, the helper tells
+	if errors.Is(err, io.EOF) { // whether the file stayed the same meanwhile, the helper tells
 		err = g.t.out.Send(wire.Go, nil)
 	}
 	if err != nil {

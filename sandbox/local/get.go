@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"agentenv/fault"
@@ -90,7 +91,8 @@ func (r *reader) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	n, err := r.cur.Read(p)
-	if f, ok := err.(*wire.Failure); ok {
+	var f *wire.Failure
+	if errors.As(err, &f) {
 		err = fault.New(fault.Kind(f.Kind), "%s", f.Msg)
 	}
 	return n, err

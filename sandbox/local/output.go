@@ -54,7 +54,7 @@ func (o *outputs) started(stdin io.Reader, sinks *place.Sinks) {
 	if o.in != nil {
 		o.in.Close()
 		go func() { // ends with its reader, or at the first write after the command ended
-			io.Copy(o.inW, stdin)
+			_, _ = io.Copy(o.inW, stdin)
 			o.inW.Close()
 		}()
 	}
