@@ -47,6 +47,7 @@ type Entity struct {
 	disk   string      // where it is on this machine
 	config *doc.Object // its TOML, nil when there is none
 	steps  []any       // of a task
+	extra  *doc.Object // of a task in object form: the fields beside its steps
 	tasks  []any       // of an eval: names or ids as written
 }
 
@@ -86,4 +87,13 @@ func (b *Bundle) Of(store string) []*Entity {
 		}
 	}
 	return out
+}
+
+// document returns a task in stored form with these steps.
+func (e *Entity) document(steps []any) *doc.Object {
+	d := doc.Of("id", e.ID, "type", "task", "version", nil, "steps", steps)
+	for _, k := range e.extra.Keys() {
+		d.Set(k, e.extra.Value(k))
+	}
+	return d
 }

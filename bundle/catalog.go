@@ -191,6 +191,10 @@ func (c *Catalog) New(dir, template, home string) ([]string, error) {
 	if err := store.CheckAuthoredID(store.LocalPrefix + filepath.Base(abs)); err != nil {
 		return nil, fault.New(fault.Invalid, "%s: the name cannot be part of an id: %s", printable(dir), short(err))
 	}
+	// An empty folder makes way; one that was filled meanwhile does not.
+	if err := os.Remove(abs); err != nil && !os.IsNotExist(err) {
+		return nil, fault.New(fault.Exists, "%s: %s", printable(dir), fault.Reason(err))
+	}
 	if err := os.Rename(stage, abs); err != nil {
 		return nil, fault.New(fault.KindOf(err), "%s: %s", printable(dir), fault.Reason(err).Error())
 	}

@@ -112,7 +112,7 @@ func (p *Plan) settle(ctx context.Context) error {
 		if !changed {
 			continue
 		}
-		t, err := p.p.Registry.ParseSteps(en.e.ID, en.r.steps, task.ParseOptions{Where: en.e.Path})
+		t, err := p.p.Registry.ParseTask(en.e.document(en.r.steps), task.ParseOptions{Where: en.e.Path})
 		if err != nil {
 			return err
 		}

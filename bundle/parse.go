@@ -372,6 +372,16 @@ func (s *scanner) task(e *Entity) {
 		return
 	}
 	steps, ok := v.([]any)
+	if o, isObject := v.(*doc.Object); isObject {
+		steps, ok = o.Value("steps").([]any)
+		e.extra = o.Clone()
+		e.extra.Delete("steps")
+		for _, k := range e.extra.Keys() {
+			if k != "max_parallel_steps" && k != "fail_fast" {
+				s.p.add(e.Path, "unknown key "+shown(k)+"; a task in object form takes steps, max_parallel_steps and fail_fast")
+			}
+		}
+	}
 	for _, st := range steps {
 		if _, isObject := st.(*doc.Object); !isObject {
 			ok = false
@@ -379,7 +389,7 @@ func (s *scanner) task(e *Entity) {
 	}
 	switch {
 	case !ok:
-		s.p.add(e.Path, "a task file must be a JSON array of step objects")
+		s.p.add(e.Path, "a task file must be a JSON array of step objects, or an object that holds it under \"steps\"")
 	case len(steps) == 0:
 		s.p.add(e.Path, "the task has no steps; give it at least one")
 	}

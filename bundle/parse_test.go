@@ -23,7 +23,7 @@ func TestParseProblems(t *testing.T) {
 	}{
 		"all at once": {map[string]string{"Agents/x/agent.toml": "", "envs/e/server.py": "", "evals/e.toml": "x =", "tasks/t.json": "{}"}, []string{
 			"Agents: rename to agents; names are case-sensitive", "envs/e: needs a Dockerfile or an env.toml",
-			"evals/e.toml: malformed TOML: … (at line 1, column", "tasks/t.json: a task file must be a JSON array of step objects"}},
+			"evals/e.toml: malformed TOML: … (at line 1, column", "tasks/t.json: a task file must be a JSON array of step objects, or an object that holds it under \"steps\""}},
 		"not a bundle":          {map[string]string{"x.txt": ""}, []string{"not a bundle: it has none of envs/"}},
 		"reserved":              {map[string]string{"Bundle.TOML": "", "tasks/t.json": "[" + vm + "]"}, []string{"Bundle.TOML: the name is reserved"}},
 		"kind is a file":        {map[string]string{"tasks": "x"}, []string{"tasks: not a folder"}},

@@ -342,7 +342,7 @@ func (p *Plan) images(done map[*Entity]*entry, found *problems) {
 			img.build = &ImageBuild{ID: img.e.ID, Name: name, Sources: sources, Context: img.context, Dockerfile: img.context.Dockerfile()}
 			step.Set(use.field, name)
 		}
-		t, err := p.p.Registry.ParseSteps(en.e.ID, en.r.steps, task.ParseOptions{Where: en.e.Path})
+		t, err := p.p.Registry.ParseTask(en.e.document(en.r.steps), task.ParseOptions{Where: en.e.Path})
 		if err != nil {
 			found.add("", printable(err.Error()))
 			continue

@@ -157,6 +157,9 @@ func (r *resolver) task(e *Entity) *resolved {
 		r.parse(e, out, reached)
 	}
 	out.config = out.steps
+	if e.extra != nil {
+		out.config = e.extra.Clone().Set("steps", out.steps)
+	}
 	return out
 }
 
@@ -207,7 +210,7 @@ func (r *resolver) outputs(e *Entity, steps []*doc.Object) map[string]output {
 
 // parse builds the task to see that its steps are sound, and finds the images of the bundle that they run.
 func (r *resolver) parse(e *Entity, out *resolved, reached map[*Entity]bool) {
-	t, err := r.reg.ParseSteps(e.ID, out.steps, task.ParseOptions{Where: e.Path})
+	t, err := r.reg.ParseTask(e.document(out.steps), task.ParseOptions{Where: e.Path})
 	if err != nil {
 		r.eachStep(e, out.steps, err)
 		return
@@ -369,7 +372,7 @@ func (r *resolver) eval(e *Entity) (*resolved, []*Entity) {
 		switch {
 		case !ok:
 		case t == nil:
-			r.p.add(where, shown(id)+" is no task of this bundle; run a task of the store with agent-env task run")
+			r.p.add(where, shown(id)+" is no task of this bundle; an eval here names tasks of its own bundle")
 		case seen[t]:
 			r.p.add(where, shown(id)+" is listed twice; run an eval several times with agent-env eval run --k")
 		default:

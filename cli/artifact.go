@@ -54,9 +54,17 @@ func (a *App) artifactList() *cobra.Command {
 	var limit int
 	var asJSON bool
 	cmd := a.command("list", "List artifacts, the latest version of each", func(ctx context.Context, s *Services) error {
-		list, err := s.Artifacts.List(ctx, artifact.ListQuery{Type: typ, Limit: limit})
+		q := artifact.ListQuery{Type: typ}
+		if limit > 0 {
+			q.Limit = limit + 1 // one more tells whether there are more
+		}
+		list, err := s.Artifacts.List(ctx, q)
 		if err != nil {
 			return err
+		}
+		if limit > 0 && len(list) > limit {
+			list = list[:limit]
+			defer fmt.Fprintf(a.Stderr, "Only the first %d are shown; --limit 0 shows all, --type one kind.\n", limit)
 		}
 		if asJSON {
 			out := []any{}
@@ -90,7 +98,6 @@ func (a *App) artifactShow() *cobra.Command {
 	})
 	t.idFlag(cmd)
 	cmd.Flags().Int64Var(&t.version, "version", 0, "version (the latest when not given)")
-	cmd.Flags().Bool("json", true, "print one JSON document (always)")
 	return cmd
 }
 

@@ -14,8 +14,6 @@ import (
 	"agentenv/store"
 )
 
-var errNeedSkillSource = fault.New(fault.Invalid, "give exactly one of --skill-dir and --prefix-url")
-
 func (a *App) environmentCommands() *cobra.Command {
 	var t target
 	var description, name string

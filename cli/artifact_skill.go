@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -43,7 +45,7 @@ func (a *App) skillPut() *cobra.Command {
 	cmd.MarkFlagsMutuallyExclusive("skill-dir", "prefix-url")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if dir == "" && prefix == "" {
-			return errNeedSkillSource
+			return usagef(cmd, "give exactly one of --skill-dir and --prefix-url")
 		}
 		return nil
 	}
@@ -97,7 +99,12 @@ func (a *App) cliCommands() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(a.Stdout, "Entrypoint: %s\n", x.(*artifact.CLI).Entrypoint)
+		entry := x.(*artifact.CLI).Entrypoint
+		// Stored files have no modes; the one that is run gets its own back.
+		if err := os.Chmod(filepath.Join(get.output, filepath.FromSlash(entry)), 0o755); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.Stdout, "Entrypoint: %s\n", entry)
 		return nil
 	})
 	return newGroup("cli", "Command-line tools for agents", a.cliPut(), get.getFlags(getCmd))

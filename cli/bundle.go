@@ -40,6 +40,12 @@ func (a *App) bundleCommand() *cobra.Command {
 					return err
 				}
 				defer release()
+				for _, name := range b.Ignored {
+					fmt.Fprintf(a.Stderr, "ignored: %s means nothing in a bundle\n", name)
+				}
+				for _, w := range bundle.Warnings(s.Registry, b) {
+					fmt.Fprintf(a.Stderr, "warning: %s\n", w)
+				}
 				if err := bundle.Check(ctx, s.Registry, b); err != nil {
 					return err
 				}

@@ -22,7 +22,7 @@ func (a *App) WriteCommands(w io.Writer) error {
 	b.WriteString("Options before and after a command: `-v`, `--verbose` logs what is done on standard error. `--help` works everywhere.\n\n")
 	b.WriteString("| Exit code | Meaning |\n|---|---|\n| 0 | success; `run` also exits 0 when scores are below 1 |\n| 1 | an error, a failed run, a failed check, a refused change |\n" +
 		"| 2 | not a command: unknown command or option, a missing one, a value out of range |\n| 129, 130, 143 | ended by SIGHUP, Ctrl-C, SIGTERM while runs were active |\n\n")
-	b.WriteString("Errors are one line, `Error: …`, on standard error. Colour and live progress appear only on a terminal.\n")
+	b.WriteString("Errors are one line, `Error: …`, on standard error (several for several problems of a bundle, and the output of a failed build); a usage error shows the usage before it. Colour and live progress appear only on a terminal.\n")
 	writeCommand(&b, root)
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -126,7 +126,7 @@ const baseFieldsText = `Every step has these fields:
 | ` + "`id`" + ` | string | required | name of the step, unique in the task |
 | ` + "`type`" + ` | string | required | kind of step |
 | ` + "`depends_on`" + ` | list | every earlier step | ids of steps that come before (` + "`\"a\"` or `{\"task_step_id\": \"a\"}`" + `); ` + "`[]`" + ` means none. Steps that do not wait for each other run at the same time |
-| ` + "`fail_task_on_error`" + ` | boolean | true | false: a failure is recorded and the run goes on |
+| ` + "`fail_task_on_error`" + ` | boolean | true | false: a failure is recorded and the run goes on; the outcome of ` + "`agent-env run`" + ` is still ` + "`failed`" + ` |
 | ` + "`step_timeout_seconds`" + ` | number | none | ends the step after that long (ours: the reference ignores it in bundles and stored tasks, and its ` + "`task create`" + ` refuses unknown step keys) |
 | ` + "`metadata`" + ` | object | ` + "`{}`" + ` | where the kind of step has it |
 
@@ -135,5 +135,5 @@ const baseFieldsText = `Every step has these fields:
 A task file is a JSON array of steps, or (ours) an object with the array under ` + "`steps`" + ` and beside it ` + "`max_parallel_steps`" + ` (how many steps of a run go on at once; 0 = no limit) and ` +
 	"`fail_fast`" + ` (a failure that fails the task cancels the steps still running).
 
-Placeholders ` + "`<name>`" + ` in any string of a step are replaced by the value of ` + "`name`" + ` in the run's seed.
+Placeholders ` + "`<name>`" + ` in any string of a step are replaced by the value of ` + "`name`" + ` in the run's seed; runs of a bundle have no seed, batches of stored tasks (not yet in this version) do.
 `

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -80,6 +82,9 @@ func (a *App) Run(ctx context.Context, args []string) int {
 		fmt.Fprintf(a.Stderr, "Usage: %s\nTry '%s --help' for help.\n\nError: %s\n", cmd.UseLine(), cmd.CommandPath(), firstLine(err.Error()))
 		return exitUsage
 	}
+	if errors.Is(err, syscall.EPIPE) {
+		return 0 // whoever read the output has read enough
+	}
 	fmt.Fprintf(a.Stderr, "Error: %s\n", err)
 	if a.verbose {
 		for e := errors.Unwrap(err); e != nil; e = errors.Unwrap(e) {
@@ -114,6 +119,19 @@ func (a *App) root() *cobra.Command {
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
 		RunE:          group,
+		// Counts and versions are checked once for every command.
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			for name, least := range map[string]int{"version": 0, "limit": 0, "concurrency": 1, "env-version": 0} {
+				f := cmd.Flags().Lookup(name)
+				if f == nil || !f.Changed || !strings.HasPrefix(f.Value.Type(), "int") {
+					continue
+				}
+				if n, err := strconv.Atoi(f.Value.String()); err == nil && n < least {
+					return usagef(cmd, "--%s must be at least %d, not %d", name, least, n)
+				}
+			}
+			return nil
+		},
 	}
 	root.SetVersionTemplate("agent-env {{.Version}}\n")
 	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "log what is done, on stderr")

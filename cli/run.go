@@ -36,6 +36,9 @@ func (a *App) runCommand() *cobra.Command {
 					return err
 				})
 			}
+			if f.dryRun && f.asJSON {
+				return usagef(cmd, "--dry-run has no --json form")
+			}
 			if f.parallel < 1 {
 				return usagef(cmd, "-j must be at least 1")
 			}
@@ -54,6 +57,7 @@ func (a *App) runCommand() *cobra.Command {
 	fl.BoolVar(&f.keep, "keep", false, "leave what finished tasks deployed up until a signal comes")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "check everything and say what would be written and run")
 	fl.IntVarP(&f.parallel, "jobs", "j", defaultJobs(), "tasks at a time")
+	_ = cmd.RegisterFlagCompletionFunc("sandbox", a.completeProviders)
 	fl.BoolVar(&f.asJSON, "json", false, "print the summary as one JSON document on standard output, progress on standard error")
 	return cmd
 }
@@ -83,6 +87,9 @@ func (a *App) run(cmd *cobra.Command, text string, f runFlags) error {
 		return err
 	}
 	defer release()
+	for _, name := range b.Ignored {
+		show.Note("ignored: " + name + " means nothing in a bundle")
+	}
 
 	var plan *bundle.Plan
 	err = sig.during(cmd.Context(), func(ctx context.Context) (err error) {
@@ -113,6 +120,9 @@ func (a *App) run(cmd *cobra.Command, text string, f runFlags) error {
 	io.WriteString(a.coloured(out), sum.Text())
 	sum.Hold(say)
 	io.WriteString(out, sum.TeardownText())
+	if len(sum.Left) > 0 {
+		fmt.Fprintln(a.Stderr, "`agent-env sandbox prune` removes what is still up once this process has ended")
+	}
 	for _, r := range sum.Runs {
 		if file := logs.of(r.Instance); file != "" && r.Outcome == bundle.Failed {
 			fmt.Fprintf(a.Stderr, "log of %s: %s\n", r.Path, file)
@@ -127,6 +137,12 @@ func (a *App) run(cmd *cobra.Command, text string, f runFlags) error {
 		return exit(code)
 	}
 	return nil
+}
+
+func (a *App) completeProviders(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	_ = a.with(cmd, func(_ context.Context, s *Services) error { names = s.Sandboxes.Known(); return nil })
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 func (a *App) completeBundles(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {

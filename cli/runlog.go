@@ -137,14 +137,17 @@ func (h *runHandler) Handle(ctx context.Context, r slog.Record) error {
 		_ = f.handler.Handle(ctx, full)
 	}
 	if r.Level >= slog.LevelWarn || h.logs.min == slog.LevelDebug {
-		h.logs.show.Note(oneLine(full, h.logs.min == slog.LevelDebug))
+		h.logs.show.Note(oneLine(full, instance, h.logs.min == slog.LevelDebug))
 	}
 	return nil
 }
 
 // oneLine writes a record for people: the message, and what belongs to it.
-func oneLine(r slog.Record, detail bool) string {
+func oneLine(r slog.Record, instance string, detail bool) string {
 	var b strings.Builder
+	if !detail && instance != "" {
+		b.WriteString("[" + instance[strings.LastIndexByte(instance, '/')+1:] + "] ")
+	}
 	if detail {
 		b.WriteString(r.Time.Format("15:04:05.000 ") + r.Level.String() + " ")
 	}

@@ -48,6 +48,9 @@ func (r *Registry) All() []*StepType {
 	return all
 }
 
+// BaseFields returns the names of the fields that every step has.
+func BaseFields() []string { return slices.Clone(baseFields) }
+
 var baseFields = []string{"id", "type", "version", "fail_task_on_error", "depends_on", "retry_config", "step_timeout_seconds"}
 
 var kinds = []FieldKind{String, Integer, NumberKind, Boolean, ObjectKind, List, Any}

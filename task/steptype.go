@@ -88,5 +88,4 @@ type Deploy struct {
 	Mode       string // "vm" or "container"
 	Image      string // image reference or name in the bundle, container mode
 	ImageField string // the field that holds it
-	NeedsLocal bool
 }

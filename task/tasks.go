@@ -39,8 +39,11 @@ const putTries = 5
 func (s *Tasks) Put(ctx context.Context, t *Task) (*Task, error) { return s.put(ctx, t, false) }
 
 // Create is Put that also stores every step as the next version of its own id in the step store, and records these versions
-// in the task; all of it is written, or nothing.
-func (s *Tasks) Create(ctx context.Context, t *Task) (*Task, error) { return s.put(ctx, t, true) }
+// in the task; all of it is written, or nothing. The steps of an @local task are not stored apart: their ids are bare ones, which
+// the local namespace does not take.
+func (s *Tasks) Create(ctx context.Context, t *Task) (*Task, error) {
+	return s.put(ctx, t, !store.IsLocal(t.ID))
+}
 
 func (s *Tasks) put(ctx context.Context, t *Task, withSteps bool) (*Task, error) {
 	if t.ID == "" {

@@ -96,6 +96,9 @@ func (t teardown) Describe(ctx context.Context, instance string, recorded *doc.O
 		if x.dir != "" {
 			k.Endpoints = append(k.Endpoints, [2]string{"folder", x.dir})
 		}
+		if name := t.container(ctx, x.rec); name != "" {
+			k.Endpoints = append(k.Endpoints, [2]string{"container", name + "  (docker exec -it " + name + " sh)"})
+		}
 		var ports []string
 		for p := range urls[x.rec.ID] {
 			ports = append(ports, p)
@@ -107,4 +110,13 @@ func (t teardown) Describe(ctx context.Context, instance string, recorded *doc.O
 		out = append(out, k)
 	}
 	return out
+}
+
+// container returns the name of a sandbox's container, "" when it has none or cannot be asked.
+func (t teardown) container(ctx context.Context, rec sandbox.Record) string {
+	m, err := t.sandboxes.Attach(ctx, rec)
+	if err != nil {
+		return ""
+	}
+	return m.Info().ContainerName
 }

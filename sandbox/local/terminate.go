@@ -3,11 +3,15 @@ package local
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"agentenv/fault"
 	"agentenv/sandbox"
@@ -188,11 +192,23 @@ func (p *Provider) Remove(ctx context.Context, f sandbox.Found) error {
 // Check says what is missing for container mode, and for work folders.
 func (p *Provider) Check(ctx context.Context) []sandbox.Lack {
 	var out []sandbox.Lack
-	if err := os.MkdirAll(p.o.Root, 0o700); err != nil {
-		out = append(out, sandbox.Lack{What: "the folder of local sandboxes cannot be made: " + err.Error(), Remedy: "set AGENT_ENV_LOCAL_SANDBOX_DIR to a folder that can be written"})
+	if err := writable(p.o.Root); err != nil {
+		out = append(out, sandbox.Lack{What: fmt.Sprintf("the folder of local sandboxes, %s, cannot be written: %v", p.o.Root, err), Remedy: "set AGENT_ENV_LOCAL_SANDBOX_DIR to a folder that can be written"})
 	}
 	if _, err := p.o.Engine.Get(ctx); err != nil {
 		out = append(out, sandbox.Lack{What: "container mode: " + err.Error(), Remedy: "install and start a Docker Engine; VM mode works without one"})
 	}
 	return out
+}
+
+// writable says why a folder that is there, or the nearest one above it, cannot be written; it makes nothing.
+func writable(dir string) error {
+	for {
+		err := unix.Access(dir, unix.W_OK)
+		up := filepath.Dir(dir)
+		if !errors.Is(err, fs.ErrNotExist) || up == dir {
+			return err
+		}
+		dir = up
+	}
 }

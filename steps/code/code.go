@@ -33,6 +33,7 @@ const (
 	defaultSeconds = 600
 	keptStderr     = 1 << 20
 	maxOutput      = 50 << 20
+	loggedOutput   = 64 << 10
 	timedOut       = 124 // the runner's exit code for a script that took too long
 	// reserve is what the runner itself may take beyond the script's own limit, its grace period included.
 	reserve = 15 * time.Second
@@ -191,7 +192,7 @@ func (a *runCode) run(ctx context.Context, r *task.Run) (any, error) {
 	if err := a.stage(ctx, r, p, dir, s); err != nil {
 		return nil, err
 	}
-	if err := a.call(ctx, p, python, dir, s.entry); err != nil {
+	if err := a.call(ctx, r, p, python, dir, s.entry); err != nil {
 		return nil, err
 	}
 	return output(ctx, p, dir+"/output.json")
@@ -250,7 +251,7 @@ func readMember(ctx context.Context, m artifact.Member, left int) ([]byte, error
 	return text, err
 }
 
-func (a *runCode) call(ctx context.Context, p place.Place, python, dir, entry string) error {
+func (a *runCode) call(ctx context.Context, r *task.Run, p place.Place, python, dir, entry string) error {
 	limit := strconv.FormatFloat(a.seconds, 'g', -1, 64)
 	running, late := context.WithCancelCause(ctx)
 	defer late(nil)
@@ -261,6 +262,10 @@ func (a *runCode) call(ctx context.Context, p place.Place, python, dir, entry st
 		Stdout:  &listener{word: word, heard: func() { late(fault.New(fault.Timeout, "the script took longer than %ss", limit)) }},
 		Timeout: time.Duration(a.seconds*float64(time.Second)) + reserve, Grace: 6 * time.Second,
 	})
+	if res != nil {
+		// What the script prints is nobody's result, and worth reading.
+		r.Log.Info("the script ended", "exit", res.Code, "stdout", place.Last(place.Text(res.Stdout), loggedOutput), "stderr", place.Last(place.Text(res.Stderr), loggedOutput))
+	}
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

@@ -115,8 +115,22 @@ def load(folder, script):
     return module
 
 
+def fail(error):
+    """Prints the script's own part of a traceback and ends."""
+    import traceback
+
+    frame = error.__traceback__
+    while frame is not None and frame.tb_frame.f_code.co_filename in (__file__, "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"):
+        frame = frame.tb_next
+    traceback.print_exception(type(error), error, frame)
+    sys.exit(1)
+
+
 def call(folder, entrypoint, script):
-    module = load(folder, script)
+    try:
+        module = load(folder, script)
+    except Exception as error:
+        fail(error)
 
     import json
     import os
@@ -126,8 +140,14 @@ def call(folder, entrypoint, script):
     function = getattr(module, entrypoint, None)
     if function is None:
         raise SystemExit("%s has no function named %r" % (script, entrypoint))
-    result = function(data)
-    text = json.dumps(result, allow_nan=False)
+    try:
+        result = function(data)
+    except Exception as error:
+        fail(error)
+    try:
+        text = json.dumps(result, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        sys.exit("what %s returned is not JSON: %s: %s" % (entrypoint, type(error).__name__, error))
     target = os.path.join(folder, "output.json")
     with open(target + ".part", "wb") as f:
         f.write(text.encode("ascii"))

@@ -133,7 +133,7 @@ func (a *collect) execute(ctx context.Context, r *task.Run) error {
 	wanted := items
 	switch {
 	case len(items) > 0:
-		if items, err = a.expand(ctx, p, items, g); err != nil {
+		if items, err = a.expand(ctx, r, p, items, g); err != nil {
 			return err
 		}
 		err = a.gather(ctx, r, p, id, items, nil, g)

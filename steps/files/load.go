@@ -34,7 +34,7 @@ func loadType(d Deps) *task.StepType {
 		Family:  "files",
 		Doc: "Files land below `destination_path`, owned by root, folders 0755 and files 0644. Existing files are replaced " +
 			"whole. In a sandbox recorded as a container they land in its container, in vm mode on its host. What was staged is checked: count, size and " +
-			"sha256. URLs are fetched by agent-env itself, so the image needs no download tool.",
+			"sha256. It takes the types file, file_artifact_universe, environment_universe (its files, as <environment>/<file>) and environment (the files its zip or JSON payload lists). URLs are fetched by agent-env itself, so the image needs no download tool.",
 		FailsTask:  true,
 		Repeatable: true,
 		Fields: []task.Field{
@@ -64,6 +64,18 @@ func loadType(d Deps) *task.StepType {
 			}
 			a.deps = d
 			return a, stored, nil
+		},
+		Preflight: func(ctx context.Context, s *task.Step) []string {
+			var out []string
+			for _, ref := range s.Action.(*load).artifacts {
+				// One that is not there yet may be by the time of the run, which says so if not.
+				if art, err := d.Artifacts.Get(ctx, ref); err == nil {
+					if err := loadable(art); err != nil {
+						out = append(out, err.Error())
+					}
+				}
+			}
+			return out
 		},
 		Check: func(s *task.Step) []string {
 			a := s.Action.(*load)

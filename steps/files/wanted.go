@@ -142,7 +142,7 @@ func (a *collect) fromManifest(r *task.Run) ([]item, error) {
 }
 
 // expand replaces patterns by what they match: an entry is a pattern when it reads like one and nothing has that very name.
-func (a *collect) expand(ctx context.Context, p place.Place, items []item, g *gathered) ([]item, error) {
+func (a *collect) expand(ctx context.Context, r *task.Run, p place.Place, items []item, g *gathered) ([]item, error) {
 	var out []item
 	for _, it := range items {
 		if !strings.ContainsAny(it.source, "*?[{") {
@@ -158,6 +158,7 @@ func (a *collect) expand(ctx context.Context, p place.Place, items []item, g *ga
 			return nil, err
 		}
 		if len(found) == 0 {
+			r.Log.Warn("File not found: nothing matches " + it.source)
 			g.absent = append(g.absent, it.source)
 		}
 		out = append(out, found...)

@@ -121,12 +121,25 @@ func (a *verifySandbox) Execute(ctx context.Context, r *task.Run) error {
 			}
 			row.Set("score", doc.Float(score)).Set("result", v.pass).Set("justification", p.Restore(v.why)).Set("skipped", false)
 			graded = append(graded, row)
+			if !v.pass {
+				a.tell(r, i, c, row.Str("justification"))
+			}
 		}
 		rows = append(rows, row)
 		r.Report(task.Progress{What: "checking", Files: i + 1})
 	}
 	r.Set(doc.Of("score", doc.Float(Aggregate(a.how, graded)), "results", rows), "verifications", a.id)
 	return nil
+}
+
+// tellRows is how many failed rows people are told of; the record holds all.
+const tellRows = 5
+
+func (a *verifySandbox) tell(r *task.Run, i int, c *doc.Object, why string) {
+	r.Log.Info("row failed", "criterion", i, "type", typeOf(c), "justification", why)
+	if i < tellRows {
+		r.Report(task.Progress{Note: fmt.Sprintf("criterion %d (%s) failed: %s", i, typeOf(c), strings.TrimSpace(strings.ReplaceAll(why, "\n", " ")))})
+	}
 }
 
 func typeOf(c *doc.Object) string {

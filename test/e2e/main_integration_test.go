@@ -3,13 +3,10 @@
 package e2e_test
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"strconv"
 	"testing"
 )
 
@@ -24,12 +21,6 @@ func TestMain(m *testing.M) {
 }
 
 func buildAndRun(m *testing.M) int {
-	// The tests mostly wait for processes and an engine, so more of them than there are cores run at a time.
-	flag.Parse()
-	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.NumCPU())); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
 	dir, err := os.MkdirTemp("", "agentenv-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

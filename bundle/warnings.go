@@ -1,0 +1,30 @@
+package bundle
+
+import (
+	"slices"
+
+	"agentenv/store/doc"
+	"agentenv/task"
+)
+
+// Warnings returns what in a bundle's tasks is passed over and may be a mistake, a line each: fields that their kind of step does
+// not have. A bundle with warnings runs.
+func Warnings(reg *task.Registry, b *Bundle) []string {
+	var out []string
+	for _, e := range b.Of(StoreTask) {
+		for _, v := range e.steps {
+			s, _ := v.(*doc.Object)
+			typ := reg.Get(s.Str("type"))
+			if typ == nil || typ.Pending {
+				continue
+			}
+			for _, key := range s.Keys() {
+				known := slices.Contains(task.BaseFields(), key) || slices.ContainsFunc(typ.Fields, func(f task.Field) bool { return f.Name == key })
+				if !known {
+					out = append(out, stepWhere(e, s)+": the field "+shown(key)+" is not known and is passed over; see agent-env steps show "+typ.Name)
+				}
+			}
+		}
+	}
+	return out
+}
