@@ -8,10 +8,20 @@ import (
 )
 
 // Warnings returns what in a bundle's tasks is passed over and may be a mistake, a line each: fields that their kind of step does
-// not have. A bundle with warnings runs.
+// not have, and what a kind of step warns of itself. A bundle with warnings runs.
 func Warnings(reg *task.Registry, b *Bundle) []string {
 	var out []string
 	for _, e := range b.Of(StoreTask) {
+		if t, err := reg.ParseTask(e.document(e.steps), task.ParseOptions{Where: e.Path}); err == nil {
+			for i, s := range t.Steps {
+				if s.Kind.Warn == nil {
+					continue
+				}
+				for _, w := range s.Kind.Warn(s) {
+					out = append(out, stepWhere(e, e.steps[i].(*doc.Object))+": "+w)
+				}
+			}
+		}
 		for _, v := range e.steps {
 			s, _ := v.(*doc.Object)
 			typ := reg.Get(s.Str("type"))

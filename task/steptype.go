@@ -28,6 +28,8 @@ type StepType struct {
 	// Check returns static problems of a parsed step (nil func: none). Preflight may read stores and must not need a sandbox.
 	Check     func(s *Step) []string
 	Preflight func(ctx context.Context, s *Step) []string
+	// Warn returns what in a step is allowed and probably a mistake (nil func: nothing); a step with warnings runs.
+	Warn func(s *Step) []string
 	// Unsupported says what of this step is not built in this version ("" = all of it is), so that a task that needs it is
 	// refused before anything is deployed; nil func: nothing.
 	Unsupported func(s *Step) string

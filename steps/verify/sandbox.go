@@ -71,6 +71,7 @@ func sandboxType(d Deps) *task.StepType {
 			}
 			return a, stored, nil
 		},
+		Warn: func(s *task.Step) []string { return s.Action.(*verifySandbox).warnings() },
 		Unsupported: func(s *task.Step) string {
 			if s.Fields.Str("sandbox_name") == "" {
 				return "verify_sandbox on an agent; name a sandbox with sandbox_name"

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -148,5 +149,25 @@ func TestAggregateVerifiers(t *testing.T) {
 	if _, err := run(`{"id":"g","type":"aggregate_verifiers","verifier_ids":["a","x","y"]}`); err == nil || fault.ClassOf(err) != "RuntimeError" ||
 		!strings.Contains(err.Error(), "['x', 'y']") || !strings.Contains(err.Error(), "['a', 'b', 'none']") {
 		t.Errorf("missing verifiers: %v", err)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	s, err := parseStep(t, `{"id":"v","type":"verify_sandbox","sandbox_name":"b","criteria":[{"type":"nope"},{"type":"probe_file_exists"},
+		{"type":"probe_file_contains","paths":["x"],"expected":"("},{"type":"bash_cmd_succeeds"},{"type":"bash_cmd_succeeds","bash_cmd":"true"}]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := s.Kind.Warn(s)
+	for i, want := range []string{"'nope'", "no paths", "invalid pattern", "no bash_cmd"} {
+		if i >= len(got) || !strings.Contains(got[i], want) || !strings.Contains(got[i], fmt.Sprint("criterion ", i)) {
+			t.Errorf("warning %d of %q, want %q", i, got, want)
+		}
+	}
+	if len(got) != 4 {
+		t.Errorf("warned of %q", got)
+	}
+	if s, _ := parseStep(t, `{"id":"v","type":"verify_sandbox","sandbox_name":"b"}`); len(s.Kind.Warn(s)) != 1 {
+		t.Error("a verifier without criteria is worth a warning")
 	}
 }

@@ -1,0 +1,39 @@
+package verify
+
+import "fmt"
+
+// warnings says which criteria can never pass, or are passed over.
+func (a *verifySandbox) warnings() []string {
+	var out []string
+	warn := func(i int, format string, args ...any) {
+		out = append(out, fmt.Sprintf("criterion %d ", i)+fmt.Sprintf(format, args...))
+	}
+	if len(a.criteria) == 0 {
+		out = append(out, "there are no criteria, so the score is always 0")
+	}
+	for i, c := range a.criteria {
+		switch typ := c.Str("type"); typ {
+		case "probe_file_exists", "probe_dir_exists", "probe_file_contains":
+			if len(paths(c)) == 0 {
+				warn(i, "(%s) has no paths, so it fails", typ)
+			}
+			pattern, ok := c.Value("expected").(string)
+			if !ok {
+				pattern, _ = c.Value("value").(string)
+			}
+			if typ != "probe_file_contains" {
+				continue
+			}
+			if _, err := compile(pattern); err != nil {
+				warn(i, "has an invalid pattern, so it fails: %s", reason(err))
+			}
+		case "bash_cmd_succeeds":
+			if c.Str("bash_cmd") == "" {
+				warn(i, "(%s) has no bash_cmd, so it fails", typ)
+			}
+		default:
+			warn(i, "is of the type '%s', which verify_sandbox does not know: the row is skipped", typeOf(c))
+		}
+	}
+	return out
+}
