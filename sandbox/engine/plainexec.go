@@ -62,7 +62,7 @@ func (c *Container) plainExec(ctx context.Context, cmd place.Cmd) (*place.Result
 	code, err := c.plainEnd(ctx, x.ID)
 	if err != nil {
 		a.Close()
-		_ = <-read
+		<-read //nolint:errcheck // the command already failed
 		r := sinks.Result()
 		r.Duration, r.Shell = time.Since(began), shell
 		return r, err

@@ -47,7 +47,7 @@ func (s *Store) PutAll(ctx context.Context, next func() (object.Item, error)) ([
 	var out []object.Written
 	for {
 		it, err := next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err == nil && b == nil {

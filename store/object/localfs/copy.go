@@ -2,6 +2,7 @@ package localfs
 
 import (
 	"context"
+	"errors"
 	"crypto/sha256"
 	"encoding/hex"
 	"hash"
@@ -73,9 +74,9 @@ func (c *copier) copy(ctx context.Context, f *os.File, it object.Item) (size int
 			return 0, "", fault.Wrap(diskKind(err), err, "writing the object %q%s", short(it.Key), remedy(err))
 		case tooMuch:
 			return 0, "", fault.New(fault.Invalid, "object %q: %d bytes were announced, more than %d came", short(it.Key), it.Size, it.Size)
-		case rerr == io.EOF && it.Size >= 0 && size != it.Size:
+		case errors.Is(rerr, io.EOF) && it.Size >= 0 && size != it.Size:
 			return 0, "", fault.New(fault.Invalid, "object %q: %d bytes were announced, %d came", short(it.Key), it.Size, size)
-		case rerr == io.EOF:
+		case errors.Is(rerr, io.EOF):
 			return size, hex.EncodeToString(c.hash.Sum(nil)), nil
 		case rerr != nil:
 			return 0, "", fault.At(rerr, "reading what is to be stored as %q", short(it.Key))
