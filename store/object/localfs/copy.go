@@ -2,9 +2,9 @@ package localfs
 
 import (
 	"context"
-	"errors"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"hash"
 	"io"
 	mathrand "math/rand/v2"
