@@ -105,7 +105,7 @@ func (o *outputs) finish() (open bool, err error) {
 			n := -1
 			_ = conn.Control(func(fd uintptr) { n, e = unix.Read(int(fd), buf) })
 			if n <= 0 {
-				o.open[i] = n < 0 && e == unix.EAGAIN
+				o.open[i] = n < 0 && errors.Is(e, unix.EAGAIN)
 				break
 			}
 			got += n

@@ -3,6 +3,7 @@ package sandboxtest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -231,7 +232,7 @@ func readAll(t *testing.T, p place.Place, req place.GetRequest) []found {
 	var out []found
 	for {
 		e, err := g.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return out
 		}
 		if err != nil {

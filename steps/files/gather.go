@@ -2,6 +2,7 @@ package files
 
 import (
 	"context"
+	"errors"
 	"io"
 	"path"
 	"slices"
@@ -87,7 +88,7 @@ func (a *collect) gather(ctx context.Context, r *task.Run, p place.Place, id str
 	next := func() (artifact.Collect, error) {
 		for {
 			e, err := tree.Next()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				again.start(ctx)
 			}
 			if err != nil {
