@@ -8,12 +8,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
 	_ "modernc.org/sqlite" // the driver behind database/sql
 
 	"agentenv/fault"
+	"agentenv/store"
 )
 
 // Row is one line of the ledger: a sandbox that was, or was about to be, created.
@@ -73,11 +75,9 @@ func (l *Ledger) open(create bool) (*sql.DB, error) {
 	if err := os.MkdirAll(filepath.Dir(l.path), 0o700); err != nil {
 		return nil, l.failed("make its folder for", err)
 	}
-	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, l.failed("open", err)
+	if err := store.MakeFile(l.path); err != nil {
+		return nil, l.failed("make", err)
 	}
-	f.Close()
 	dsn := "file:" + (&url.URL{Path: l.path}).EscapedPath() + "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_txlock=immediate"
 	db, err := sql.Open("sqlite", dsn)
 	if err != nil {
@@ -93,6 +93,9 @@ func (l *Ledger) open(create bool) (*sql.DB, error) {
 }
 
 func (l *Ledger) failed(what string, err error) error {
+	if reason := err.Error(); strings.Contains(reason, "not a database") || strings.Contains(reason, "malformed") {
+		return fault.Wrap(fault.Invalid, err, "cannot %s the sandbox ledger %s: the file is damaged; move it and the -wal and -shm files beside it away, and the next run makes a new one", what, l.path)
+	}
 	return fault.Wrap(fault.Unavailable, err, "cannot %s the sandbox ledger %s (is the disk full, the folder writable, the file locked by another process?)", what, l.path)
 }
 

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"net/url"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -38,13 +37,11 @@ func (s *Store) writeSession(ctx context.Context) (*session, error) {
 	if err := store.MakeDir(filepath.Dir(s.path)); err != nil {
 		return nil, err
 	}
-	// The file is made here so that it is its owner's alone; SQLite gives the files beside it the same mode.
-	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
+	if err := store.MakeFile(s.path); err != nil {
 		return nil, fault.Wrap(fault.KindOf(err), err, "cannot write the document store %s", s.path).WithClass("ConfigError")
 	}
-	f.Close()
-	if w, err = s.connect(ctx, false); err != nil {
+	w, err := s.connect(ctx, false)
+	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
