@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"agentenv/fault"
 	"agentenv/store"
@@ -82,9 +83,26 @@ func (c *Catalog) named(text string) string {
 	return ""
 }
 
+// staleLayout is how old a laid out folder must be to count as left behind by a process that was killed.
+const (
+	layoutPrefix = "agentenv-bundle-"
+	staleLayout  = 24 * time.Hour
+)
+
+// sweepLayouts removes what killed processes laid out.
+func sweepLayouts() {
+	old, _ := filepath.Glob(filepath.Join(os.TempDir(), layoutPrefix+"*"))
+	for _, dir := range old {
+		if info, err := os.Lstat(dir); err == nil && info.IsDir() && time.Since(info.ModTime()) > staleLayout {
+			os.RemoveAll(dir)
+		}
+	}
+}
+
 // layOut copies a shipped bundle into a new temporary folder and returns its canonical path.
 func (c *Catalog) layOut(name string) (string, error) {
-	tmp, err := os.MkdirTemp("", "agentenv-bundle-*")
+	sweepLayouts()
+	tmp, err := os.MkdirTemp("", layoutPrefix+"*")
 	if err != nil {
 		return "", fault.Wrap(fault.Unavailable, err, "lay out the bundle %s", name)
 	}

@@ -174,8 +174,9 @@ func (r *session) one(ctx context.Context, en *entry, out *Run) {
 		r.mu.Unlock()
 	}()
 	start := time.Now()
+	// Under an id of ours the run starts only if it can be recorded: what it deploys is found again through its record.
 	res, err := r.o.Runs.Run(store.WithRunScope(ctx, en.e.ID), en.r.task, task.Options{
-		Metadata: r.metadata(en), AgentModel: r.o.Model, Observer: observer{en.e.Path, r.o.Progress}, Log: r.p.p.Log})
+		Instance: task.NewInstanceID(en.r.task.ID), Metadata: r.metadata(en), AgentModel: r.o.Model, Observer: observer{en.e.Path, r.o.Progress}, Log: r.p.p.Log})
 	out.Started = true
 	out.take(res, err, time.Since(start), ctx.Err() != nil)
 	var context *doc.Object

@@ -5,14 +5,17 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"agentenv/bundle"
+	"agentenv/fault"
 	"agentenv/store"
 	"agentenv/store/doc"
 	"agentenv/store/document"
@@ -206,6 +209,57 @@ func TestBrokenOutput(t *testing.T) {
 	sum := p.Run(t.Context(), k.options(bundle.RunOptions{Progress: bundle.NewLines(&brokenPipe{1}, &notes)}))
 	if sum.ExitCode() != 0 || strings.Count(notes.String(), "progress stopped") != 1 {
 		t.Errorf("exit %d, notes %q", sum.ExitCode(), notes.String())
+	}
+}
+
+// full is a store on a full disk.
+type full struct{ document.Store }
+
+func (full) Transact(context.Context, func(document.Store) error) error {
+	return fault.New(fault.Unavailable, "no space left on device")
+}
+
+func TestNothingIsDeployedByARunThatCannotBeRecorded(t *testing.T) {
+	k := newKit(t)
+	p, _ := k.write(t, k.files(t, "p", map[string]string{"tasks/a.json": "[" + vm + "," + score("1") + "]"}), bundle.Selection{})
+	o := k.options(bundle.RunOptions{Progress: bundle.NewLines(io.Discard, io.Discard)})
+	o.Runs = task.NewEngine(k.registry, full{k.docs}, slog.New(slog.DiscardHandler), nil)
+	sum := p.Run(t.Context(), o)
+	if sum.ExitCode() != 1 || !strings.Contains(sum.Text(), "no space left") || strings.Contains(sum.Text(), "score") || len(k.down.ended) > 0 {
+		t.Errorf("exit code %d, ended %v:\n%s", sum.ExitCode(), k.down.ended, sum.Text())
+	}
+}
+
+func TestOldLayoutsAreSwept(t *testing.T) {
+	k := newKit(t)
+	t.Setenv("TMPDIR", t.TempDir())
+	old, err := os.MkdirTemp("", "agentenv-bundle-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	young, err := os.MkdirTemp("", "agentenv-bundle-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	then := time.Now().Add(-25 * time.Hour)
+	if err := os.Chtimes(old, then, then); err != nil {
+		t.Fatal(err)
+	}
+	shipped := k.files(t, "shipped", map[string]string{"hello/tasks/hello.json": "[" + vm + "," + score("1") + "]"})
+	c, err := bundle.NewCatalog("agentenv-framework", "1.2", os.DirFS(shipped))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, release, err := c.Open("hello", k.home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if _, err := os.Stat(old); !os.IsNotExist(err) {
+		t.Errorf("the old one: %v", err)
+	}
+	if _, err := os.Stat(young); err != nil {
+		t.Errorf("the young one: %v", err)
 	}
 }
 

@@ -64,9 +64,14 @@ func (a *App) Run(ctx context.Context, args []string) int {
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(a.Stdin)
-	root.SetOut(a.Stdout)
+	out := &output{w: a.Stdout}
+	a.Stdout = out
+	root.SetOut(out)
 	root.SetErr(a.Stderr)
 	cmd, err := root.ExecuteContextC(ctx)
+	if lost := out.failed(); lost != nil {
+		err = lost
+	}
 	if err == nil {
 		return 0
 	}
@@ -170,12 +175,22 @@ func (a *App) log() *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
-// with runs fn with the services open.
+// with runs fn with the services open. A signal ends its context, so that fn can clean up, and the command with 128 plus its number.
 func (a *App) with(cmd *cobra.Command, fn func(ctx context.Context, s *Services) error) (err error) {
+	sig, stop := watchSignals()
+	defer stop()
 	s, err := a.Open(cmd.Context(), a.log())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	return fn(cmd.Context(), s)
+	err = sig.during(cmd.Context(), func(ctx context.Context) error {
+		context.AfterFunc(ctx, stop) // a second signal ends the process at once
+		return fn(ctx, s)
+	})
+	if code := sig.code(); code != 0 && err != nil {
+		fmt.Fprintln(a.Stderr, "Cancelled.")
+		return exit(code)
+	}
+	return err
 }

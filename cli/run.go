@@ -106,6 +106,7 @@ func (a *App) run(cmd *cobra.Command, text string, f runFlags) error {
 		}
 		return plan.Materialize(ctx, show.lines.Say, show.Note)
 	})
+	release() // materialized: nothing of the folder is read any more
 	switch code := sig.code(); {
 	case code != 0:
 		fmt.Fprintln(a.Stderr, "Cancelled before any task started.")

@@ -133,8 +133,10 @@ func (h *runHandler) Handle(ctx context.Context, r slog.Record) error {
 	})
 	full := r.Clone()
 	full.AddAttrs(h.attrs...)
-	if f := h.logs.open(instance); instance != "" && f != nil && f.handler != nil {
-		_ = f.handler.Handle(ctx, full)
+	if instance != "" {
+		if f := h.logs.open(instance); f != nil && f.handler != nil {
+			_ = f.handler.Handle(ctx, full)
+		}
 	}
 	if r.Level >= slog.LevelWarn || h.logs.min == slog.LevelDebug {
 		h.logs.show.Note(oneLine(full, instance, h.logs.min == slog.LevelDebug))

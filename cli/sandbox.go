@@ -164,7 +164,7 @@ func (a *App) prune(ctx context.Context, s *Services, yes bool) error {
 		if !a.StdinTerminal {
 			return fault.New(fault.Invalid, "nothing was removed: standard input is no terminal to ask at; say --yes to remove what is listed")
 		}
-		if !a.confirm(fmt.Sprintf("Remove %s?", plural(len(doomed), "entry", "entries"))) {
+		if !a.confirm(ctx, fmt.Sprintf("Remove %s?", plural(len(doomed), "entry", "entries"))) {
 			fmt.Fprintln(a.Stdout, "Nothing was removed.")
 			return exit(exitError)
 		}
@@ -206,11 +206,19 @@ func behind(d sandbox.Doomed) string {
 }
 
 // confirm asks a yes-or-no question; anything but a yes is a no.
-func (a *App) confirm(question string) bool {
+func (a *App) confirm(ctx context.Context, question string) bool {
 	fmt.Fprintf(a.Stdout, "%s [y/N] ", question)
-	line, _ := bufio.NewReader(a.Stdin).ReadString('\n')
-	answer := strings.ToLower(strings.TrimSpace(line))
-	return answer == "y" || answer == "yes"
+	answer := make(chan string, 1)
+	go func() { // nothing can end a read of a terminal, so it is left to end with the process
+		line, _ := bufio.NewReader(a.Stdin).ReadString('\n')
+		answer <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case <-ctx.Done():
+		return false
+	case said := <-answer:
+		return said == "y" || said == "yes"
+	}
 }
 
 func plural(n int, one, many string) string {

@@ -335,6 +335,18 @@ func (m *Manager) attach(ctx context.Context, rec Record) (Machine, error) {
 	return machine, err
 }
 
+// Confirm asks the provider anew, past the handle that callers share, whether a recorded sandbox and the place where its steps
+// act are still there: nil, or the error of Attach or PlaceOf. A step asks it before it takes a failure for the agent's. Safe
+// for concurrent use.
+func (m *Manager) Confirm(ctx context.Context, rec Record) error {
+	machine, err := m.attach(ctx, rec)
+	if err != nil {
+		return err
+	}
+	_, err = PlaceOf(ctx, rec, machine, "")
+	return errors.Join(err, machine.Close())
+}
+
 func (m *Manager) of(rec Record) (Provider, error) {
 	name := rec.Type
 	if name == "" {

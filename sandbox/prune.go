@@ -174,7 +174,10 @@ func (m *Manager) Remove(ctx context.Context, d Doomed) error {
 		return fault.New(fault.Unavailable, "%s could not be removed: %s", d.ID, strings.Join(failed, "; "))
 	}
 	if d.Row != nil {
-		return m.ledger.Mark(ctx, d.ID, Gone)
+		// It is gone, whatever the ledger says: a later prune finds nothing left to remove and marks it then.
+		if err := m.ledger.Mark(ctx, d.ID, Gone); err != nil {
+			m.log.Warn("a removed sandbox stays listed for now", "sandbox", d.ID, "error", err)
+		}
 	}
 	return nil
 }

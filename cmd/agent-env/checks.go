@@ -12,6 +12,7 @@ import (
 	"agentenv/config"
 	"agentenv/sandbox"
 	"agentenv/sandbox/engine"
+	"agentenv/store/document"
 )
 
 const (
@@ -26,6 +27,7 @@ func checks(c *config.Config, s *cli.Services, machine *engine.Lazy) []cli.Check
 	out := []cli.Check{
 		{Name: "configuration", Look: func(context.Context) cli.Finding { return lookAtConfig(c) }},
 		{Name: "state folder", Look: func(context.Context) cli.Finding { return lookAtState(s.StateRoot) }},
+		{Name: "stores", Look: func(ctx context.Context) cli.Finding { return lookAtStores(ctx, s) }},
 		{Name: "disk", Look: func(context.Context) cli.Finding { return lookAtDisk(s.StateRoot) }},
 		{Name: "container engine", Look: func(ctx context.Context) cli.Finding { return lookAtEngine(ctx, machine) }},
 		{Name: "local registry", Look: lookAtRegistry},
@@ -73,6 +75,22 @@ func lookAtState(root string) cli.Finding {
 	os.Remove(probe.Name())
 	if dir != root {
 		f.Detail += " (made by the first run)"
+	}
+	return f
+}
+
+// lookAtStores reads the document store and the sandbox ledger, where they exist.
+func lookAtStores(ctx context.Context, s *cli.Services) cli.Finding {
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
+	f := cli.Finding{Detail: "the document store and the sandbox ledger can be read", Needed: true}
+	_, err := s.Documents.Count(ctx, "task_instances", document.Filter{})
+	_, lerr := s.Sandboxes.Of(ctx, "")
+	for _, err := range []error{err, lerr} {
+		if err != nil {
+			f.Detail = "cannot be read"
+			f.Lacks = append(f.Lacks, sandbox.Lack{What: err.Error(), Remedy: "if the file is damaged, move it and the -wal and -shm files beside it away, or put a backup in its place"})
+		}
 	}
 	return f
 }

@@ -41,6 +41,9 @@ func TestFetch(t *testing.T) {
 			http.Error(w, "not yet", http.StatusServiceUnavailable)
 			return
 		}
+		if r.Header.Get("Accept-Encoding") != "identity" {
+			t.Error("a server that compresses would change the bytes")
+		}
 		io.WriteString(w, "content")
 	}))
 	defer s.Close()
@@ -50,6 +53,12 @@ func TestFetch(t *testing.T) {
 	}
 	if e, err := p.Stat(t.Context(), "/app/in/f", false); err != nil || e.Size != 7 {
 		t.Errorf("%+v, %v", e, err)
+	}
+	if got, err := place.Fetch(t.Context(), p, s.URL, "/app/../app/in/h", s.Client(), nil); err != nil || got.Size != 7 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if e, err := p.Stat(t.Context(), "/app/in/h", false); err != nil || e.Size != 7 {
+		t.Errorf("a path that names the parent of /app on its way: %+v, %v", e, err)
 	}
 	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer stop()

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -44,7 +45,7 @@ func (h *host) at(p string) (string, error) {
 	if err := place.CheckPath(p); err != nil {
 		return "", err
 	}
-	return mapArg(p, h.dir), nil
+	return mapArg(path.Clean(p), h.dir), nil
 }
 
 // Exec runs a command in a session of its own; see place.Place.

@@ -82,6 +82,8 @@ func download(ctx context.Context, client *http.Client, u *url.URL, f *os.File, 
 	if err != nil {
 		return 0, bare(err)
 	}
+	// The bytes are kept as the server holds them; the transport would otherwise ask for gzip and undo it.
+	req.Header.Set("Accept-Encoding", "identity")
 	follow := *client
 	if follow.CheckRedirect == nil {
 		follow.CheckRedirect = func(_ *http.Request, via []*http.Request) error {
