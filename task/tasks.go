@@ -3,6 +3,7 @@ package task
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"agentenv/fault"
@@ -39,10 +40,45 @@ const putTries = 5
 func (s *Tasks) Put(ctx context.Context, t *Task) (*Task, error) { return s.put(ctx, t, false) }
 
 // Create is Put that also stores every step as the next version of its own id in the step store, and records these versions
-// in the task; all of it is written, or nothing. The steps of an @local task are not stored apart: their ids are bare ones, which
-// the local namespace does not take.
+// in the task; all of it is written, or nothing. A step that carries a version carries the next one of its id, else the error is
+// of kind Conflict. The steps of an @local task have bare ids, which go to the configured store, in a transaction before the task's.
 func (s *Tasks) Create(ctx context.Context, t *Task) (*Task, error) {
-	return s.put(ctx, t, !store.IsLocal(t.ID))
+	if !store.IsLocal(t.ID) || len(t.Steps) == 0 {
+		return s.put(ctx, t, true)
+	}
+	if err := s.docs.CheckID(t.ID); err != nil {
+		return nil, err
+	}
+	versioned := *t
+	versioned.Steps = slices.Clone(t.Steps)
+	for _, local := range []bool{false, true} {
+		first := slices.IndexFunc(t.Steps, func(step *Step) bool { return store.IsLocal(step.ID) == local })
+		if first < 0 {
+			continue
+		}
+		placed, docs, err := s.indexes.ensure(ctx, t.Steps[first].ID, collSteps)
+		if err == nil {
+			err = s.tried(t.ID, func() error {
+				return docs.Transact(placed, func(tx document.Store) error {
+					return s.writeSteps(placed, tx, t, versioned.Steps, preciseTime(s.now()), func(step *Step) bool { return store.IsLocal(step.ID) == local })
+				})
+			})
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return s.put(ctx, &versioned, false)
+}
+
+// tried runs fn again while others take the version it was about to write.
+func (s *Tasks) tried(id string, fn func() error) (err error) {
+	for range putTries {
+		if err = fn(); !fault.Is(err, fault.Exists) {
+			return err
+		}
+	}
+	return fault.At(err, "task %s: others stored versions of it at the same moment, %d times", id, putTries)
 }
 
 func (s *Tasks) put(ctx context.Context, t *Task, withSteps bool) (*Task, error) {
@@ -59,21 +95,21 @@ func (s *Tasks) put(ctx context.Context, t *Task, withSteps bool) (*Task, error)
 	if err != nil {
 		return nil, err
 	}
-	for range putTries {
-		var stored *Task
-		err = docs.Transact(ctx, func(tx document.Store) error {
-			var err error
+	var stored *Task
+	err = s.tried(t.ID, func() error {
+		err := docs.Transact(ctx, func(tx document.Store) (err error) {
 			stored, err = s.write(ctx, tx, t, withSteps)
 			return err
 		})
-		if !fault.Is(err, fault.Exists) {
-			return stored, err
+		if fault.Is(err, fault.Exists) && t.Version > 0 {
+			return versionConflict(t.ID, t.Version-1, t.Version)
 		}
-		if t.Version > 0 {
-			return nil, versionConflict(t.ID, t.Version-1, t.Version)
-		}
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	return nil, fault.At(err, "task %s: others stored versions of it at the same moment, %d times", t.ID, putTries)
+	return stored, nil
 }
 
 func versionConflict(id string, current, offered int64) error {
@@ -92,24 +128,39 @@ func (s *Tasks) write(ctx context.Context, tx document.Store, t *Task, withSteps
 	}
 	at := preciseTime(s.now())
 	stored := *t
-	stored.Version = latest + 1
 	if withSteps {
 		stored.Steps = make([]*Step, len(t.Steps))
-		for i, step := range t.Steps {
-			copied := *step
-			if copied.Version, err = s.writeStep(ctx, tx, &copied, at); err != nil {
-				return nil, fault.At(err, "task %s, step %q", t.ID, step.ID)
-			}
-			stored.Steps[i] = &copied
+		if err := s.writeSteps(ctx, tx, t, stored.Steps, at, func(*Step) bool { return true }); err != nil {
+			return nil, err
 		}
 	}
+	stored.Version = latest + 1
 	return &stored, tx.Insert(ctx, collTasks, stored.Document().Set("created_at_utc", at))
+}
+
+// writeSteps stores the chosen steps of a task and puts copies with their new versions in their places.
+func (s *Tasks) writeSteps(ctx context.Context, tx document.Store, t *Task, places []*Step, at string, chosen func(*Step) bool) (err error) {
+	for i, step := range t.Steps {
+		if !chosen(step) {
+			continue
+		}
+		copied := *step
+		if copied.Version, err = s.writeStep(ctx, tx, &copied, at); err != nil {
+			return fault.At(err, "task %s, step %q", t.ID, step.ID)
+		}
+		places[i] = &copied
+	}
+	return nil
 }
 
 func (s *Tasks) writeStep(ctx context.Context, tx document.Store, step *Step, at string) (int64, error) {
 	latest, err := tx.LatestVersion(ctx, collSteps, step.ID)
 	if err != nil {
 		return 0, err
+	}
+	if step.Version > 0 && step.Version != latest+1 {
+		return 0, fault.New(fault.Conflict, "it is at version %d in %s, so the next version is %d, not %d; leave the version out", latest, collSteps, latest+1, step.Version).
+			WithClass("ConcurrentModificationError")
 	}
 	step.Version = latest + 1
 	return step.Version, tx.Insert(ctx, collSteps, step.Document().Set("created_at_utc", at))

@@ -85,6 +85,11 @@ func TestCreateStoresTheStepsOrNothing(t *testing.T) {
 	if n, _ := r.docs.Count(ctx, collSteps, nil); n != 4 {
 		t.Errorf("%d steps are stored after a create that failed, want 4", n)
 	}
+	ahead := r.task(`[{"id":"b","type":"do","version":9}]`)
+	ahead.ID, ahead.Version = "ahead", 0
+	if _, err := tasks.Create(ctx, ahead); !fault.Is(err, fault.Conflict) {
+		t.Errorf("a step that carries another version than the next: %v", err)
+	}
 	empty := &Task{ID: "e"}
 	if _, err := tasks.Create(ctx, empty); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a task without steps: %v", err)
@@ -338,6 +343,13 @@ func TestLocalTasksStayLocal(t *testing.T) {
 	}
 	if l, c := count(local, collTasks), count(configured, collTasks); l != 1 || c != 1 || count(local, collInstances) != 2 {
 		t.Errorf("%d local and %d configured tasks, %d local instances", l, c, count(local, collInstances))
+	}
+	twice := put("@local/me/t", `[{"id":"@local/me/a","type":"do"},{"id":"b","type":"do"}]`)
+	if twice.Version != 2 || twice.Steps[0].Version != 2 || twice.Steps[1].Version != 2 {
+		t.Errorf("stored as version %d with steps of versions %d and %d", twice.Version, twice.Steps[0].Version, twice.Steps[1].Version)
+	}
+	if n := count(configured, collSteps); n != 2 {
+		t.Errorf("%d bare steps are in the configured store, want 2", n)
 	}
 	if res := r.run(nested, Options{}); res.Err != nil || count(configured, collInstances) != 1 {
 		t.Errorf("a bare run: %v, %d instances", res.Err, count(configured, collInstances))
