@@ -193,6 +193,8 @@ func (k *kit) steps() []*task.StepType {
 		},
 	}, {
 		Name: "wait", FailsTask: true,
+		Fields: []task.Field{str("artifact_id")},
+		Refs:   []task.Ref{{Path: "artifact_id", Kind: "artifact"}},
 		Parse: func(id string, f *doc.Object) (task.Action, *doc.Object, error) {
 			return do(func(ctx context.Context, _ *task.Run) error {
 				select {

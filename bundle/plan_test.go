@@ -49,7 +49,8 @@ var rich = map[string]string{
 	"artifacts/unused/x":             "",
 	"evals/e.toml":                   "tasks=[\"t\"]\n",
 	"tasks/t.json": `[{"id":"box","type":"deploy_sandbox","sandbox_name":"b","sandbox_mode":"vm"},
-		{"id":"l","type":"load_artifact","artifacts":[{"id":"f"},{"id":"sk"},{"id":"env"},{"id":"eu"},{"id":"img"},{"id":"cli"},{"id":"named"},{"id":"greeting"}],"sandbox_name":"b"}]`,
+		{"id":"l","type":"load_artifact","artifacts":[{"id":"f"},{"id":"sk"},{"id":"env"},{"id":"eu"},{"id":"img"},{"id":"named"},{"id":"greeting"}],"sandbox_name":"b"},
+		{"id":"w","type":"wait","artifact_id":"cli"}]`,
 }
 
 func TestLedgerKnownAnswers(t *testing.T) {
@@ -252,6 +253,8 @@ func TestPlanProblems(t *testing.T) {
 		"provider":        {map[string]string{"tasks/t.json": strings.Replace("["+vm+"]", `"local"`, `"moon"`, 1)}, []string{"step 'b': Unknown sandbox backend: 'moon'"}},
 		"no VMs there":    {map[string]string{"tasks/t.json": strings.Replace("["+vm+"]", `"local"`, `"far"`, 1)}, []string{"step 'b': the provider far has no VMs"}},
 		"image elsewhere": {map[string]string{"artifacts/box/Dockerfile": "FROM scratch", "tasks/t.json": `[{"id":"b","type":"deploy_sandbox","sandbox_name":"b","sandbox_mode":"container","image":"box","sandbox_type":"far"}]`}, []string{"step 'b': the image is built on this machine, which the provider far cannot reach"}},
+		"a cli without an agent": {map[string]string{"artifacts/cli/artifact.toml": "type=\"cli\"\ncommand_name=\"foo\"\nentrypoint=\"foo.sh\"\n", "artifacts/cli/foo.sh": "+x#!/bin/sh\n", "tasks/t.json": step(load("cli"))},
+			[]string{"the cli 'cli' is installed into an agent, so the step needs agent_name and env_id"}},
 		"skill":           {map[string]string{"skills/s/SKILL.md": "---\nname: other\ndescription: d\n---\n", "tasks/t.json": step(load("s"))}, []string{"skills/s: SKILL.md: name is 'other'"}},
 		"image with both": {map[string]string{"artifacts/i/Dockerfile": "FROM scratch", "artifacts/i/artifact.toml": "type=\"docker_image\"\nref=\"busybox\"", "tasks/t.json": step(load("i"))}, []string{"artifacts/i: ref 'busybox' must spell out its registry", "artifacts/i: ref names an image in a registry"}},
 	} {

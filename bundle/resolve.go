@@ -145,6 +145,9 @@ func (r *resolver) task(e *Entity) *resolved {
 			case found == nil:
 				out.refs = append(out.refs, storeRef{pos.ref.Kind, pos.value, pos.version, pos.ref.ArtifactType, at})
 			default:
+				if found.Type == artifact.TypeCLI && steps[i].Str("type") == "load_artifact" && (steps[i].Str("agent_name") == "" || steps[i].Str("env_id") == "") {
+					r.p.add(at, "the cli "+shown(pos.value)+" is installed into an agent, so the step needs agent_name and env_id")
+				}
 				pos.set(found.ID)
 				if !reached[found] {
 					reached[found] = true
