@@ -46,7 +46,7 @@ func TestBadBundles(t *testing.T) {
 	}{
 		"broken JSON":      {task: "[{\"id\": \"a\",\n  \"type\" \"x\"}]", wants: []string{"tasks/t.json", "JSON", "line 2", "column 1"}},
 		"JSON ends":        {task: `[` + vm, wants: []string{"tasks/t.json", "JSON", "line 1"}},
-		"no list":          {task: `{"steps": []}`, wants: []string{"tasks/t.json", "array of step"}},
+		"no list":          {task: `{"steps": []}`, wants: []string{"tasks/t.json", "no steps"}},
 		"no steps":         {task: `[]`, wants: []string{"tasks/t.json", "no steps", "at least one"}},
 		"broken TOML":      {task: `[` + vm + `]`, more: files{"artifacts/a/artifact.toml": "type = \"file\nid = 3", "artifacts/a/x": ""}, args: []string{"check"}, wants: []string{"artifacts/a/artifact.toml", "TOML", "line 1", "column"}},
 		"unknown type":     {task: `[{"id":"a","type":"deploy_sandbxo"}]`, wants: []string{"tasks/t.json", "'a'", "deploy_sandbxo", "not a known step type"}},

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -103,6 +105,10 @@ func begun(t *testing.T, k *kit, target, moment string) *process {
 // TestSignals stops runs politely: nothing is left, the record and the exit code say why.
 func TestSignals(t *testing.T) {
 	debian(t)
+	// A program started by one that ignores hangups (nohup) ignores them as well; one that is caught here is not ignored there.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(caught) })
 	n := 0
 	for _, target := range targets {
 		for _, moment := range moments {

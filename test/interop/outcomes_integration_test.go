@@ -4,6 +4,7 @@ package interop_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -127,7 +128,7 @@ func compareRuns(t *testing.T, refRecord, ourRecord any, ref, our *user) {
 // labelled returns a Debian image that the reference takes for one of its own builds, so that it pulls nothing.
 func labelled(t *testing.T) string {
 	t.Helper()
-	const tag = "agentenv-test/labelled:1"
+	tag := "agentenv-test/labelled-" + strings.ToLower(rand.Text()[:8]) + ":1" // of this test alone, which removes it
 	e, err := engine.Open(context.Background(), engine.Options{})
 	if err != nil {
 		t.Fatalf("this test needs a Docker Engine: %v", err)
