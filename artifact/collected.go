@@ -41,7 +41,11 @@ type Collection struct {
 // over them in one transaction. instance is the run they come from, for their descriptions. Two calls at one time never meet
 // in one key. An error means that bytes could not be stored; files before it may stay, with nothing that refers to them. An
 // error of next is returned as it is.
-func (s *Store) PutCollected(ctx context.Context, id, instance string, next func() (Collect, error)) (*Collection, error) {
+//
+// keep (nil = every file) is asked once the bytes are stored and before any document is written: which of the files, by their
+// places in the order of next, the collection is to hold. The bytes of the others stay, with nothing that refers to them. An error
+// of keep is returned as it is, and no document is written.
+func (s *Store) PutCollected(ctx context.Context, id, instance string, next func() (Collect, error), keep func() (func(i int) bool, error)) (*Collection, error) {
 	ctx = scoped(ctx, id)
 	if err := s.check(ctx, id); err != nil {
 		return nil, err
@@ -77,18 +81,27 @@ func (s *Store) PutCollected(ctx context.Context, id, instance string, next func
 	if err != nil {
 		return nil, fault.At(err, "store collected files of %s", id)
 	}
-	out := &Collection{Files: make([]Collected, len(written))}
-	ms := make([]member, len(written))
+	kept := func(int) bool { return true }
+	if keep != nil {
+		if kept, err = keep(); err != nil {
+			return nil, err
+		}
+	}
+	out := &Collection{}
+	var ms []member
 	if instance == "" {
 		instance = id
 	}
 	for i, w := range written {
+		if !kept(i) {
+			continue
+		}
 		c := items[i]
 		name := unique(names, SafeName(c.Key))
-		out.Files[i] = Collected{Key: c.Key, Name: name, URL: w.URL, Size: w.Size, SHA256: w.SHA256}
+		out.Files = append(out.Files, Collected{Key: c.Key, Name: name, URL: w.URL, Size: w.Size, SHA256: w.SHA256})
 		fid := MemberID(id, c.ObjectName)
-		ms[i] = member{name, &File{head: head{id: fid}, Filename: base(SafeName(c.ObjectName)), ContentType: types[i], URL: w.URL,
-			Description: fmt.Sprintf("Collected artifact '%s' from task instance %s", SafeName(c.ObjectName), instance)}}
+		ms = append(ms, member{name, &File{head: head{id: fid}, Filename: base(SafeName(c.ObjectName)), ContentType: types[i], URL: w.URL,
+			Description: fmt.Sprintf("Collected artifact '%s' from task instance %s", SafeName(c.ObjectName), instance)}})
 	}
 	if len(ms) == 0 {
 		return out, nil

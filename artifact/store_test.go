@@ -380,6 +380,7 @@ func TestCollected(t *testing.T) {
 		{Key: "../up", ObjectName: "../up", Size: -1, Body: strings.NewReader("")},
 		{Key: "bad\xffname\n", ObjectName: "bad\xffname\n", Size: -1, Body: strings.NewReader("x")},
 	}
+	var keep func() (func(int) bool, error)
 	collect := func() *artifact.Collection {
 		i := 0
 		c, err := s.store.PutCollected(ctx, "@local/~/t-abc", "@local/~/t-abc", func() (artifact.Collect, error) {
@@ -388,7 +389,7 @@ func TestCollected(t *testing.T) {
 			}
 			i++
 			return items[i-1], nil
-		})
+		}, keep)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -423,9 +424,27 @@ func TestCollected(t *testing.T) {
 		t.Errorf("a second collect in the same second gave %+v", again)
 	}
 	boom := fault.New(fault.Unavailable, "the sandbox went away")
-	_, err := s.store.PutCollected(ctx, "@local/~/t-abc", "", func() (artifact.Collect, error) { return artifact.Collect{}, boom })
+	_, err := s.store.PutCollected(ctx, "@local/~/t-abc", "", func() (artifact.Collect, error) { return artifact.Collect{}, boom }, nil)
 	if err != error(boom) {
 		t.Errorf("got %v, want the error of next as it is", err)
+	}
+	for i := range items {
+		items[i].Body = strings.NewReader("kept")
+	}
+	keep = func() (func(int) bool, error) { return func(i int) bool { return i == 2 }, nil }
+	c = collect()
+	u = need[artifact.Artifact](t)(s.store.Get(ctx, *c.Universe))
+	if diff := cmp.Diff(map[string]string{"etc/hostname": "kept"}, tree(t, s.store, u)); diff != "" || len(c.Files) != 1 {
+		t.Error(diff, c.Files)
+	}
+	keep = func() (func(int) bool, error) { return func(int) bool { return false }, nil }
+	if c = collect(); c.Universe != nil || len(c.Files) != 0 {
+		t.Errorf("of nothing kept there is %+v", c)
+	}
+	_, err = s.store.PutCollected(ctx, "@local/~/t-none", "", func() (artifact.Collect, error) { return artifact.Collect{}, io.EOF },
+		func() (func(int) bool, error) { return nil, boom })
+	if err != error(boom) {
+		t.Errorf("got %v, want the error of keep as it is", err)
 	}
 }
 

@@ -105,6 +105,9 @@ func (a *App) fileCommands() *cobra.Command {
 	var put target
 	var description string
 	putCmd := &cobra.Command{Use: "put FILE", Short: "Publish one file", Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+		if err := needFile(cmd, args[0]); err != nil {
+			return err
+		}
 		return a.with(cmd, func(ctx context.Context, s *Services) error {
 			src, err := fileSource(args[0], filepath.Base(args[0]))
 			if err != nil {
@@ -133,7 +136,7 @@ func (a *App) getCommand(t *target, typ string) *cobra.Command {
 }
 
 func (a *App) download(ctx context.Context, s *Services, t *target, typ string) (artifact.Artifact, error) {
-	fmt.Fprintf(a.Stdout, "Fetching %s\n", t.id)
+	a.fetching(className(typ), t.ref())
 	x, err := s.Artifacts.Get(ctx, t.ref())
 	if err != nil {
 		return nil, err
@@ -155,9 +158,10 @@ func (a *App) download(ctx context.Context, s *Services, t *target, typ string) 
 			members = append(members, m)
 		}
 	}
-	fmt.Fprintf(a.Stdout, "Found: id=%s version=%d file_count=%d\n", x.ID(), x.Version(), len(members))
+	fmt.Fprintf(a.Stdout, "Found: id=%s version=%d %s\n", x.ID(), x.Version(), foundDetail(x, len(members)))
+	lines := newOrdered(a.Stdout, members)
 	err = artifact.Download(ctx, t.output, members, 0, func(m artifact.Member, dest string, _ int64) {
-		fmt.Fprintf(a.Stdout, "  %s -> %s\n", m.Name, dest)
+		lines.print(m, fmt.Sprintf("  %s -> %s\n", m.Name, dest))
 	})
 	if err != nil {
 		return nil, err

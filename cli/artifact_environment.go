@@ -18,15 +18,21 @@ func (a *App) environmentCommands() *cobra.Command {
 	var t target
 	var description, name string
 	put := &cobra.Command{Use: "put FILE", Short: "Publish the data of an environment", Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+		if err := needFile(cmd, args[0]); err != nil {
+			return err
+		}
 		return a.with(cmd, func(ctx context.Context, s *Services) error {
 			src, err := fileSource(args[0], filepath.Base(args[0]))
 			if err != nil {
 				return err
 			}
+			fmt.Fprintln(a.Stdout, "Creating FileArtifact...")
 			e, err := s.Artifacts.PutEnvironment(ctx, t.id, store.DerivedID(t.id, "file"), name, description, src)
 			if err != nil {
 				return err
 			}
+			// File and environment are written together.
+			fmt.Fprintf(a.Stdout, "Created FileArtifact: id=%s version=%d filename=%s\nCreating EnvironmentArtifact...\n", e.File.ID, e.File.Version, src.Name)
 			fmt.Fprintf(a.Stdout, "Created EnvironmentArtifact: id=%s version=%d environment_name=%s\n", e.ID(), e.Version(), e.Name)
 			fmt.Fprintf(a.Stdout, "  pinned FileArtifact: %s:%d\n", e.File.ID, e.File.Version)
 			return nil
@@ -75,11 +81,26 @@ func (a *App) environmentUniversePut() *cobra.Command {
 			set.Metadata = append(set.Metadata, artifact.NewMetadata{Key: key, Source: src})
 		}
 		return a.with(cmd, func(ctx context.Context, s *Services) error {
+			for i, ref := range set.Existing {
+				a.fetching("EnvironmentArtifact", ref)
+				e, err := artifact.GetAs[*artifact.Environment](ctx, s.Artifacts, ref)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(a.Stdout, "  Found: id=%s version=%d\n", e.ID(), e.Version())
+				set.Existing[i] = artifact.Ref{ID: e.ID(), Version: e.Version()}
+			}
 			u, err := s.Artifacts.PutEnvironmentUniverse(ctx, t.id, set)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(a.Stdout, "Created EnvironmentUniverse: id=%s version=%d environments=%d metadata=%d\n", u.ID(), u.Version(), len(set.Existing), len(set.Metadata))
+			for i, m := range u.Metadata {
+				file := set.Metadata[i].Source.Name
+				fmt.Fprintf(a.Stdout, "Creating metadata FileArtifact: key=%s file=%s...\n", m.Name, file)
+				fmt.Fprintf(a.Stdout, "  Created FileArtifact: id=%s version=%d filename=%s\n", m.Ref.ID, m.Ref.Version, file)
+			}
+			fmt.Fprintln(a.Stdout, "Creating EnvironmentUniverseArtifact...")
+			fmt.Fprintf(a.Stdout, "Created EnvironmentUniverseArtifact: id=%s version=%d %s\n", u.ID(), u.Version(), foundDetail(u, 0))
 			return nil
 		})
 	}}

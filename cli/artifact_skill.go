@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"agentenv/artifact"
-	"agentenv/store/doc"
+	"agentenv/fault"
 )
 
 func (a *App) skillCommands() *cobra.Command {
@@ -22,6 +22,9 @@ func (a *App) skillPut() *cobra.Command {
 	var t target
 	var dir, prefix string
 	cmd := a.command("put", "Publish a skill: a folder with a SKILL.md", func(ctx context.Context, s *Services) error {
+		if (dir == "") == (prefix == "") {
+			return fault.New(fault.Invalid, "name the skill by --skill-dir or by --prefix-url, one of the two")
+		}
 		var sk *artifact.Skill
 		var err error
 		if dir != "" {
@@ -29,6 +32,7 @@ func (a *App) skillPut() *cobra.Command {
 			if ferr != nil {
 				return ferr
 			}
+			fmt.Fprintf(a.Stdout, "Uploading SkillArtifact bundle (%d file(s))...\n", len(files))
 			sk, err = s.Artifacts.PutSkill(ctx, t.id, files)
 		} else {
 			sk, err = s.Artifacts.PutSkillAt(ctx, t.id, prefix)
@@ -42,13 +46,7 @@ func (a *App) skillPut() *cobra.Command {
 	t.idFlag(cmd)
 	cmd.Flags().StringVar(&dir, "skill-dir", "", "folder of the skill")
 	cmd.Flags().StringVar(&prefix, "prefix-url", "", "object URL prefix under which the skill already lies")
-	cmd.MarkFlagsMutuallyExclusive("skill-dir", "prefix-url")
-	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
-		if dir == "" && prefix == "" {
-			return usagef(cmd, "give exactly one of --skill-dir and --prefix-url")
-		}
-		return nil
-	}
+	needFolder(cmd, "skill-dir")
 	return cmd
 }
 
@@ -75,6 +73,7 @@ func (a *App) printSkill(ctx context.Context, s *Services, sk *artifact.Skill) e
 		if err != nil {
 			return err
 		}
+		fmt.Fprintln(a.Stdout, "Frontmatter:")
 		for _, kv := range [][2]string{{"name", head.Name}, {"description", head.Description}, {"license", head.License},
 			{"compatibility", head.Compatibility}, {"allowed-tools", head.AllowedTools}} {
 			if kv[1] != "" {
@@ -82,12 +81,15 @@ func (a *App) printSkill(ctx context.Context, s *Services, sk *artifact.Skill) e
 			}
 		}
 		if sk.Metadata != nil {
-			fmt.Fprintf(a.Stdout, "  metadata: %s\n", doc.Canonical(sk.Metadata))
+			fmt.Fprintln(a.Stdout, "  metadata:")
+			for _, key := range sk.Metadata.Keys() {
+				fmt.Fprintf(a.Stdout, "    %s: %s\n", key, sk.Metadata.Str(key))
+			}
 		}
 		if r := []rune(rest); len(r) > 500 {
 			rest = string(r[:500])
 		}
-		fmt.Fprintf(a.Stdout, "\n%s\n", rest)
+		fmt.Fprintf(a.Stdout, "Body (first 500 chars):\n%s\n", rest)
 	}
 	return nil
 }
@@ -101,10 +103,11 @@ func (a *App) cliCommands() *cobra.Command {
 		}
 		entry := x.(*artifact.CLI).Entrypoint
 		// Stored files have no modes; the one that is run gets its own back.
-		if err := os.Chmod(filepath.Join(get.output, filepath.FromSlash(entry)), 0o755); err != nil {
+		file := filepath.Join(get.output, filepath.FromSlash(entry))
+		if err := os.Chmod(file, 0o755); err != nil {
 			return err
 		}
-		fmt.Fprintf(a.Stdout, "Entrypoint: %s\n", entry)
+		fmt.Fprintf(a.Stdout, "Entrypoint: %s\n", file)
 		return nil
 	})
 	return newGroup("cli", "Command-line tools for agents", a.cliPut(), get.getFlags(getCmd))
@@ -119,6 +122,7 @@ func (a *App) cliPut() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		fmt.Fprintf(a.Stdout, "Uploading CliArtifact bundle (%d file(s)) from %s...\n", len(files), dir)
 		c, err := s.Artifacts.PutCLI(ctx, t.id, spec, files)
 		if err != nil {
 			return err
@@ -137,5 +141,6 @@ func (a *App) cliPut() *cobra.Command {
 	for _, name := range []string{"cli-dir", "entrypoint", "command-name"} {
 		_ = cmd.MarkFlagRequired(name)
 	}
+	needFolder(cmd, "cli-dir")
 	return cmd
 }

@@ -3,11 +3,8 @@ package cli
 import (
 	"context"
 	"fmt"
-	"path/filepath"
-	"sync"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"agentenv/artifact"
 	"agentenv/fault"
@@ -29,6 +26,7 @@ func (a *App) universePut() *cobra.Command {
 	cmd := a.command("put", "Publish a set of files that are artifacts already, keyed by their file names", func(ctx context.Context, s *Services) error {
 		var refs []artifact.NamedRef
 		from := map[string]string{}
+		fmt.Fprintf(a.Stdout, "Resolving %d FileArtifact(s)...\n", len(files))
 		for _, id := range files {
 			f, err := artifact.GetAs[*artifact.File](ctx, s.Artifacts, artifact.Ref{ID: id})
 			if err != nil {
@@ -38,8 +36,10 @@ func (a *App) universePut() *cobra.Command {
 				return fault.New(fault.Invalid, "%s and %s both have the file name %q", other, id, f.Filename)
 			}
 			from[f.Filename] = id
+			fmt.Fprintf(a.Stdout, "  %s <- %s v%d\n", f.Filename, f.ID(), f.Version())
 			refs = append(refs, artifact.NamedRef{Name: f.Filename, Ref: artifact.Ref{ID: f.ID(), Version: f.Version()}})
 		}
+		fmt.Fprintln(a.Stdout, "Creating FileArtifactUniverse...")
 		u, err := s.Artifacts.PutUniverseOf(ctx, t.id, refs)
 		if err != nil {
 			return err
@@ -61,6 +61,14 @@ func (a *App) universePutBundled() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		under := ""
+		if prefix != "" {
+			under = " under " + prefix
+		}
+		fmt.Fprintf(a.Stdout, "Uploading %d file(s)%s...\n", len(files), under)
+		for _, f := range files {
+			fmt.Fprintf(a.Stdout, "  %s\n", f.Name)
+		}
 		var u *artifact.Universe
 		if prefix == "" {
 			u, err = s.Artifacts.PutUniverse(ctx, t.id, files)
@@ -77,6 +85,7 @@ func (a *App) universePutBundled() *cobra.Command {
 	cmd.Flags().StringVar(&dir, "file-dir", "", "folder with the files (required)")
 	cmd.Flags().StringVar(&prefix, "prefix-url", "", "object URL prefix to store them under (a fresh one when not given)")
 	_ = cmd.MarkFlagRequired("file-dir")
+	needFolder(cmd, "file-dir")
 	return cmd
 }
 
@@ -126,6 +135,14 @@ func (a *App) universeGetMany() *cobra.Command {
 	var batch, output string
 	var concurrency int
 	cmd := a.command("get-many", "Write the files of several sets, each into a folder of its own", func(ctx context.Context, s *Services) error {
+		if (len(ids) == 0) == (batch == "") {
+			return fault.New(fault.Invalid, "name the universes by --id (may be repeated) or by --batch-id, one of the two")
+		}
+		if batch != "" {
+			fmt.Fprintf(a.Stdout, "Resolving universes for batch_id=%s...\n", batch)
+		} else {
+			fmt.Fprintf(a.Stdout, "Resolving %d universe(s)...\n", len(ids))
+		}
 		var universes []*artifact.Universe
 		for _, id := range ids {
 			u, err := artifact.GetAs[*artifact.Universe](ctx, s.Artifacts, artifact.Ref{ID: id})
@@ -147,42 +164,49 @@ func (a *App) universeGetMany() *cobra.Command {
 	cmd.Flags().StringVar(&output, "output-dir", "", "folder to write into (required)")
 	cmd.Flags().IntVar(&concurrency, "concurrency", 8, "files at a time")
 	_ = cmd.MarkFlagRequired("output-dir")
-	cmd.MarkFlagsMutuallyExclusive("id", "batch-id")
-	cmd.MarkFlagsOneRequired("id", "batch-id")
 	return cmd
 }
 
 func (a *App) downloadMany(ctx context.Context, s *Services, universes []*artifact.Universe, output string, concurrency int) error {
-	members := make([][]artifact.Member, len(universes))
-	total := 0
-	for i, u := range universes {
-		ms, err := s.Artifacts.Members(ctx, u)
+	var sets []*artifact.Universe
+	seen := map[string]bool{}
+	for _, u := range universes { // one that is named twice is written once
+		if !seen[u.ID()] {
+			seen[u.ID()] = true
+			sets = append(sets, u)
+		}
+	}
+	if len(sets) == 0 {
+		fmt.Fprintln(a.Stdout, "No universe matches; nothing was downloaded.")
+		return nil
+	}
+	var all []artifact.Member
+	shown := map[string]string{} // by path below the output folder
+	for _, u := range sets {
+		members, err := s.Artifacts.Members(ctx, u)
 		if err != nil {
 			return fault.At(err, "artifact %s", u.ID())
 		}
-		// Every set is checked before the first file is written.
-		for _, m := range ms {
+		for _, m := range members {
+			// Checked here too: joined to the folder of its set, a name may lead into another's.
 			if err := artifact.CheckRelative(m.Name); err != nil {
 				return fault.At(err, "artifact %s: nothing was written", u.ID())
 			}
+			name := store.FSSafe(u.ID()) + "/" + m.Name
+			shown[name] = u.ID() + "/" + m.Name
+			m.Name = name
+			all = append(all, m)
 		}
-		members[i] = ms
-		total += len(ms)
 	}
-	var mu sync.Mutex
-	done := 0
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(max(1, concurrency))
-	for i, u := range universes {
-		g.Go(func() error {
-			dir := filepath.Join(output, filepath.FromSlash(store.FSSafe(u.ID())))
-			return artifact.Download(ctx, dir, members[i], concurrency, func(m artifact.Member, _ string, bytes int64) {
-				mu.Lock()
-				defer mu.Unlock()
-				done++
-				fmt.Fprintf(a.Stdout, "  [%d/%d] %s/%s (%d bytes)\n", done, total, u.ID(), m.Name, bytes)
-			})
-		})
+	fmt.Fprintf(a.Stdout, "%d file(s) to download\n", len(all))
+	lines := newOrdered(a.Stdout, all)
+	lines.counted = true
+	err := artifact.Download(ctx, output, all, concurrency, func(m artifact.Member, _ string, bytes int64) {
+		lines.print(m, fmt.Sprintf("%s (%d bytes)\n", shown[m.Name], bytes))
+	})
+	if err != nil {
+		return err
 	}
-	return g.Wait()
+	fmt.Fprintf(a.Stdout, "Done. %d file(s) across %d universe(s) written to %s\n", len(all), len(sets), output)
+	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -22,6 +21,9 @@ func (a *App) taskCreate() *cobra.Command {
 	var id string
 	var skip bool
 	cmd := &cobra.Command{Use: "create FILE", Short: "Store a task from a JSON file of steps", Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+		if err := needFile(cmd, args[0]); err != nil {
+			return err
+		}
 		return a.with(cmd, func(ctx context.Context, s *Services) error { return a.createTask(ctx, s, id, args[0], skip) })
 	}}
 	cmd.Flags().StringVar(&id, "id", "", "id of the task (required)")
@@ -35,7 +37,7 @@ func (a *App) createTask(ctx context.Context, s *Services, id, file string, skip
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.Stdout, "Reading steps from %s\n", file)
+	fmt.Fprintf(a.Stdout, "Reading steps from %s...\n", file)
 	t, err := s.Registry.ParseText(id, text, task.ParseOptions{Where: file, Strict: true})
 	if err != nil {
 		return err
@@ -56,7 +58,7 @@ func (a *App) createTask(ctx context.Context, s *Services, id, file string, skip
 	for i, step := range stored.Steps {
 		fmt.Fprintf(a.Stdout, "  Step %d/%d: %s id=%s version=%d\n", i+1, len(stored.Steps), step.Type, step.ID, step.Version)
 	}
-	fmt.Fprintf(a.Stdout, "Creating task %s\nCreated task: id=%s version=%d steps=%d\n", stored.ID, stored.ID, stored.Version, len(stored.Steps))
+	fmt.Fprintf(a.Stdout, "Creating task '%s' with %d steps...\nCreated task: id=%s version=%d steps=%d\n", stored.ID, len(stored.Steps), stored.ID, stored.Version, len(stored.Steps))
 	return nil
 }
 
@@ -118,7 +120,7 @@ func (a *App) taskValidate() *cobra.Command {
 		}
 		checked := 0
 		for _, step := range t.Steps {
-			if step.Kind.Check != nil || step.Kind.Preflight != nil {
+			if step.Kind.Preflight != nil { // checks of the fields alone do not count
 				checked++
 			}
 		}
@@ -156,10 +158,9 @@ func (a *App) printInstance(in *task.Instance) error {
 	line("Task ID:", in.TaskID)
 	line("Task Version:", fmt.Sprint(in.TaskVersion))
 	line("Status:", in.Status)
-	line("Outcome:", string(in.Class))
 	line("Progress:", fmt.Sprintf("%d/%d", in.CurrentStep, in.TotalSteps))
-	line("Created At (UTC):", strings.TrimSuffix(in.CreatedAt, " UTC"))
-	line("Completed At (UTC):", strings.TrimSuffix(in.CompletedAt, " UTC"))
+	line("Created At (UTC):", in.CreatedAt)
+	line("Completed At (UTC):", in.CompletedAt)
 	line("Error:", in.Error)
 	if in.Context == nil {
 		return nil

@@ -172,9 +172,6 @@ func refusal(p Provider, s Spec) string {
 	if s.Mode == VM && s.Image != "" && !c.CustomImageVM {
 		return fmt.Sprintf("%s takes no `image` in vm mode; drop it, or use container mode", p.Name())
 	}
-	if s.Mode == VM && s.BootMode != "" {
-		return fmt.Sprintf("%s takes no `boot_mode`", p.Name())
-	}
 	return ""
 }
 
@@ -336,15 +333,21 @@ func (m *Manager) attach(ctx context.Context, rec Record) (Machine, error) {
 }
 
 // Confirm asks the provider anew, past the handle that callers share, whether a recorded sandbox and the place where its steps
-// act are still there: nil, or the error of Attach or PlaceOf. A step asks it before it takes a failure for the agent's. Safe
-// for concurrent use.
+// act are still there. One that is gone, or cannot be asked, is an Unavailable error: what failed in it meanwhile says nothing
+// about the work in it, so a step asks before it takes a failure for the work's. Safe for concurrent use.
 func (m *Manager) Confirm(ctx context.Context, rec Record) error {
 	machine, err := m.attach(ctx, rec)
-	if err != nil {
-		return err
+	if err == nil {
+		defer machine.Close()
+		_, err = PlaceOf(ctx, rec, machine, "")
 	}
-	_, err = PlaceOf(ctx, rec, machine, "")
-	return errors.Join(err, machine.Close())
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if fault.Is(err, fault.NotFound, fault.Unavailable) {
+		return fault.Wrap(fault.Unavailable, err, "sandbox %q (%s) went away while a step used it", rec.Name, rec.ID)
+	}
+	return nil
 }
 
 func (m *Manager) of(rec Record) (Provider, error) {

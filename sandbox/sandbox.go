@@ -27,7 +27,6 @@ type Spec struct {
 	Port         int               // container mode: the container port to publish; required
 	Env          map[string]string // container mode
 	ExposedPorts []int             // vm mode
-	BootMode     string            // vm mode
 	CPU          float64           // cores; 0 = 1.0
 	MemoryMB     int               // 0 = 8192
 	DiskGB       float64           // 0 = 10

@@ -76,8 +76,13 @@ func (c *Container) plainExec(ctx context.Context, cmd place.Cmd) (*place.Result
 	}
 	if said := string(r.Stdout) + string(r.Stderr); (code == 126 || code == 127) && strings.Contains(said, "OCI runtime exec failed") {
 		kind := fault.Unavailable
-		if strings.Contains(said, "no such file or directory") || strings.Contains(said, "not found") {
+		switch {
+		case strings.Contains(said, "no such file or directory"), strings.Contains(said, "not found"):
 			kind = fault.NotFound
+		case strings.Contains(said, "not a directory"):
+			kind = fault.Invalid
+		case strings.Contains(said, "permission denied"):
+			kind = fault.Denied
 		}
 		return nil, fault.New(kind, "run a command in %s: %s", c, place.Text([]byte(strings.Join(strings.Fields(said), " "))))
 	}

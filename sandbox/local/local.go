@@ -82,9 +82,10 @@ func (o Options) helper() string {
 // Name returns "local".
 func (p *Provider) Name() string { return Name }
 
-// Capabilities returns what the provider can do: both modes, on this machine.
+// Capabilities returns what the provider can do: both modes, on this machine. A VM is this machine itself, so an image given for
+// one means nothing to it and is passed over.
 func (p *Provider) Capabilities() sandbox.Capabilities {
-	return sandbox.Capabilities{Modes: []sandbox.Mode{sandbox.Container, sandbox.VM}, OnThisMachine: true}
+	return sandbox.Capabilities{Modes: []sandbox.Mode{sandbox.Container, sandbox.VM}, OnThisMachine: true, CustomImageVM: true}
 }
 
 // NewID returns "local-" and eight hexadecimal digits.

@@ -192,10 +192,18 @@ func (a *runCode) run(ctx context.Context, r *task.Run) (any, error) {
 	if err := a.stage(ctx, r, p, dir, s); err != nil {
 		return nil, err
 	}
-	if err := a.call(ctx, r, p, python, dir, s.entry); err != nil {
+	err = a.call(ctx, r, p, python, dir, s.entry)
+	var result any
+	if err == nil {
+		result, err = output(ctx, p, dir+"/output.json")
+	}
+	if err != nil {
+		if gone := a.deps.Sandboxes.Confirm(ctx, record); gone != nil {
+			return nil, gone
+		}
 		return nil, err
 	}
-	return output(ctx, p, dir+"/output.json")
+	return result, nil
 }
 
 var plain = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$`)

@@ -75,6 +75,9 @@ type collect struct {
 func parseCollect(f *doc.Object) (*collect, *doc.Object, error) {
 	a := &collect{sandbox: f.Str("sandbox_name"), container: f.Str("container_name"), env: f.Str("env_id"), base: folder(f.Str("base_path")),
 		seedKey: f.Str("artifacts_key"), paths: texts(f.Arr("artifact_paths")), manifest: f.Str("manifest_step_id"), suffix: f.Str("universe_id_suffix")}
+	if a.base == "" {
+		a.base = "/" // which other writers store as "", its slash trimmed
+	}
 	a.exclude = texts(f.Arr("exclude_basenames"))
 	slices.Sort(a.exclude)
 	a.exclude = slices.Compact(a.exclude)
@@ -90,8 +93,6 @@ func parseCollect(f *doc.Object) (*collect, *doc.Object, error) {
 		return bad("container_name needs sandbox_name, the sandbox it runs on")
 	case a.sandbox != "" && (chosen || a.env != ""):
 		return bad("collect_artifacts takes sandbox_name, agent_name or env_id, not several of them")
-	case a.base == "":
-		return bad("base_path must not be empty")
 	}
 	stored := f.Clone().Set("base_path", a.base).Set("exclude_basenames", toAny(a.exclude))
 	if agent == "" {
@@ -121,7 +122,8 @@ func (a *collect) execute(ctx context.Context, r *task.Run) error {
 	if _, err := a.deps.Artifacts.NextVersion(ctx, id); err != nil {
 		return err
 	}
-	items, listed, err := a.resolve(r)
+	g := &gathered{collection: &artifact.Collection{}}
+	items, listed, err := a.resolve(r, g)
 	if err != nil {
 		return err
 	}
@@ -129,7 +131,6 @@ func (a *collect) execute(ctx context.Context, r *task.Run) error {
 	if err != nil {
 		return err
 	}
-	g := &gathered{collection: &artifact.Collection{}}
 	wanted := items
 	switch {
 	case len(items) > 0:
@@ -179,7 +180,7 @@ func (a *collect) record(ctx context.Context, r *task.Run, p place.Place, wanted
 	}
 	r.Set(urls, "artifacts")
 	r.Set(entry, "collected_artifacts", r.StepID)
-	if len(wanted) == 0 || len(g.collection.Files) > 0 {
+	if len(wanted)+len(g.refused) == 0 || len(g.collection.Files) > 0 {
 		r.Unset("collect_produced_files")
 		return
 	}
@@ -198,6 +199,13 @@ func (a *collect) record(ctx context.Context, r *task.Run, p place.Place, wanted
 
 // judge decides how the step ends, after the record was written.
 func (a *collect) judge(wanted []item, g *gathered) error {
+	if len(g.refused) > 0 {
+		texts := make([]string, len(g.refused))
+		for i, err := range g.refused {
+			texts[i] = err.Error()
+		}
+		return fault.New(fault.Invalid, "%s", strings.Join(texts, "; ")).WithClass("RuntimeError")
+	}
 	if len(g.broken) > 0 {
 		return fault.New(fault.Unavailable, "%d artifact(s) exist in the sandbox but could not be collected; the log and metadata.collected_artifacts name the reasons: %s",
 			len(g.broken), quoted(g.broken)).WithClass("RuntimeError")

@@ -82,6 +82,23 @@ func folder(p string) string {
 	return "/"
 }
 
+// destination returns the folder that files go to: an absolute one cleaned, another as it is, for absolute to refuse.
+func destination(p string) string {
+	if path.IsAbs(p) {
+		return path.Clean(p)
+	}
+	return p
+}
+
+// asRuntime returns err recorded as a RuntimeError where its kind alone would make it a ValueError: what the run met, not what the
+// author wrote.
+func asRuntime(err error) error {
+	if err == nil || fault.ClassOf(err) != "ValueError" {
+		return err
+	}
+	return &fault.Error{Kind: fault.KindOf(err), Class: "RuntimeError", Err: err}
+}
+
 // plainName reports whether s is one path segment that names something.
 func plainName(s string) bool {
 	return s != "" && s != "." && s != ".." && !strings.ContainsAny(s, "/\\\x00")

@@ -105,6 +105,20 @@ func TestLoadFields(t *testing.T) {
 	}
 	const head = `{"id":"l","type":"load_artifact",`
 	for text, want := range map[string]string{
+		`"artifacts":[{"id":"one"},{"id":"two","version":null},{"id":"three","version":3}]`: `[{"id":"one"},{"id":"two","version":null},{"id":"three","version":3}]`,
+		`"artifact_id":"a"`: `[{"id":"a","version":null}]`,
+		`"urls":[]`:         `[]`,
+	} {
+		if s, err = parseStep(t, head+text+`,"sandbox_name":"box"}`); err != nil || doc.Canonical(s.Fields.Value("artifacts")) != want {
+			t.Errorf("%s is stored as %v, %v", text, s, err)
+		}
+	}
+	for given, want := range map[string]string{"/x/../y": "/y", "/": "/", "//": "/", "/a//b/": "/a/b"} {
+		if s, err = parseStep(t, head+`"artifact_id":"a","sandbox_name":"box","destination_path":"`+given+`"}`); err != nil || s.Action.(*load).destination != want {
+			t.Errorf("destination %s: %v, %v", given, s, err)
+		}
+	}
+	for text, want := range map[string]string{
 		head + `"artifact_id":"a","artifacts":[{"id":"b"}],"sandbox_name":"x"}`:             "not both",
 		head + `"artifacts":[{"id":""}],"sandbox_name":"x"}`:                                "artifacts[0]",
 		head + `"artifacts":[{"id":"b","version":0}],"sandbox_name":"x"}`:                   "at least 1",
@@ -124,6 +138,7 @@ func TestLoadFields(t *testing.T) {
 	for text, want := range map[string]string{
 		head + `"sandbox_name":"x"}`: "names nothing",
 		head + `"artifact_id":"a","sandbox_name":"x","destination_path":"rel"}`: "absolute",
+		head + `"artifact_id":"a","sandbox_name":"x","destination_path":"~/x"}`: "absolute",
 	} {
 		s, err := parseStep(t, text)
 		if err != nil {
@@ -146,6 +161,9 @@ func TestCollectFields(t *testing.T) {
 	}
 	if s, err = parseStep(t, head+`"sandbox_name":"box","base_path":"/"}`); err != nil || s.Fields.Str("base_path") != "/" {
 		t.Errorf("the root stays the root: %v, %v", s, err)
+	}
+	if s, err = parseStep(t, head+`"sandbox_name":"box","base_path":""}`); err != nil || s.Fields.Str("base_path") != "/" || s.Action.(*collect).base != "/" {
+		t.Errorf("an empty base_path is the root: %v, %v", s, err)
 	}
 	for text, want := range map[string]string{
 		head + `"env_id":"e","agent_name":"x"}`:           "not both",
@@ -171,7 +189,11 @@ func TestWhatIsCollected(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := task.NewRun("c", s.Type, task.NewContext().Set("metadata", m), nil, nil)
-		items, listed, err := s.Action.(*collect).resolve(r)
+		g := &gathered{}
+		items, listed, err := s.Action.(*collect).resolve(r, g)
+		if len(g.refused) > 0 {
+			err = g.refused[0]
+		}
 		var out []string
 		for _, it := range items {
 			out = append(out, it.key+"|"+it.source+"|"+it.object)
@@ -183,6 +205,7 @@ func TestWhatIsCollected(t *testing.T) {
 		listed             bool
 	}{
 		{`"artifact_paths":["a.txt","/etc/x","sub/"]`, `{}`, "a.txt|/app/w/a.txt|a.txt /etc/x|/etc/x|etc/x sub/|/app/w/sub|sub/", true},
+		{`"artifact_paths":["s/../a.txt","../w/d/","/x/../y"]`, `{}`, "s/../a.txt|/app/w/a.txt|a.txt ../w/d/|/app/w/d|d /x/../y|/y|y", true},
 		{`"artifact_paths":["https://x/y","s3://b/k"]`, `{}`, "", true},
 		{`"artifact_paths":[]`, `{}`, "", false},
 		{`"artifact_paths":["a"]`, `{"seed":{"expected_artifacts":" b , c,, "}}`, "b|/app/w/b|b c|/app/w/c|c", true},
@@ -195,12 +218,13 @@ func TestWhatIsCollected(t *testing.T) {
 			t.Errorf("%s with %s: %q, listed %t, %v; want %q, %t", c.fields, c.meta, got, listed, err, c.want, c.listed)
 		}
 	}
-	for _, bad := range []string{`"artifact_paths":["../x"]`, `"artifact_paths":["a/.."]`, `"artifact_paths":["/a/../../b"]`} {
+	for _, bad := range []string{`"artifact_paths":["../x"]`, `"artifact_paths":["a/.."]`, `"artifact_paths":["a/../"]`, `"artifact_paths":["/a/.."]`,
+		`"artifact_paths":["a/../../x"]`, `"artifact_paths":["../../etc/passwd"]`} {
 		if _, _, err := resolve(bad, `{}`); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), `".."`) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
-	if _, _, err := resolve(`"manifest_step_id":"p"`, `{}`); !fault.Is(err, fault.Invalid) {
+	if _, _, err := resolve(`"manifest_step_id":"p"`, `{}`); !fault.Is(err, fault.Invalid) || fault.ClassOf(err) != "RuntimeError" {
 		t.Errorf("an empty manifest: %v", err)
 	}
 }

@@ -22,6 +22,7 @@ type gathered struct {
 	absent     []string // listed sources that are not there
 	broken     []string // sources that are there and could not be collected whole
 	leftOut    []any    // {path, reason}
+	refused    []error  // of listed entries that name nothing that may be collected
 	leftCount  int
 }
 
@@ -64,7 +65,7 @@ func (a *collect) enumerate(ctx context.Context, r *task.Run, p place.Place, id 
 	return nil
 }
 
-// gather streams the items out of the place into the object store, then checks that what was read is what is there.
+// gather streams the items out of the place into the object store, and records those that are still there as they were read.
 func (a *collect) gather(ctx context.Context, r *task.Run, p place.Place, id string, items []item, skip func(root, name string) bool, g *gathered) error {
 	if len(items) == 0 {
 		return nil
@@ -82,6 +83,7 @@ func (a *collect) gather(ctx context.Context, r *task.Run, p place.Place, id str
 	taken := map[string]string{} // what each key was collected from
 	var moved int64
 	var reading string
+	var order []string // the path of each file that was stored
 	report := paced(r, "collecting")
 	again := &recheck{place: p, items: items, sizes: sizes}
 	defer again.stop()
@@ -127,6 +129,7 @@ func (a *collect) gather(ctx context.Context, r *task.Run, p place.Place, id str
 			}
 			taken[key] = at
 			sizes[at] = e.Size
+			order = append(order, at)
 			reading = at
 			moved += e.Size
 			report(moved, len(sizes))
@@ -134,7 +137,19 @@ func (a *collect) gather(ctx context.Context, r *task.Run, p place.Place, id str
 			return artifact.Collect{Key: key, ObjectName: object, Size: e.Size, Body: io.LimitReader(tree, e.Size)}, nil
 		}
 	}
-	got, err := a.deps.Artifacts.PutCollected(ctx, id, r.Instance, next)
+	keep := func() (func(int) bool, error) {
+		reading = ""
+		changed, err := again.wait()
+		bad := map[string]bool{}
+		for _, c := range changed {
+			if !bad[c.at] { // two entries may hold one file
+				g.fail(r, c.at, c.reason)
+			}
+			bad[c.at] = true
+		}
+		return func(i int) bool { return !bad[order[i]] }, err
+	}
+	got, err := a.deps.Artifacts.PutCollected(ctx, id, r.Instance, next, keep)
 	if err != nil {
 		if reading != "" && ctx.Err() == nil {
 			return fault.At(err, "%s", reading)
@@ -149,12 +164,5 @@ func (a *collect) gather(ctx context.Context, r *task.Run, p place.Place, id str
 		r.Log.Warn("collected files are stored, the artifact over them is not", "error", got.RecordErr)
 	}
 	r.Log.Info("collected", "files", len(got.Files), "bytes", moved, "from", p.String(), "artifact", id)
-	changed, err := again.wait()
-	if err != nil {
-		return err
-	}
-	for _, c := range changed {
-		g.fail(r, c.at, c.reason)
-	}
 	return nil
 }

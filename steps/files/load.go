@@ -107,7 +107,7 @@ type load struct {
 
 func parseLoad(f *doc.Object) (*load, *doc.Object, error) {
 	a := &load{env: f.Str("env_id"), agent: f.Str("agent_name"), sandbox: f.Str("sandbox_name"), container: f.Str("container_name"),
-		destination: folder(f.Str("destination_path")), fromStep: f.Str("artifact_from_step_id")}
+		destination: destination(f.Str("destination_path")), fromStep: f.Str("artifact_from_step_id")}
 	bad := func(text string) (*load, *doc.Object, error) { return nil, nil, fault.New(fault.Invalid, "%s", text) }
 	entries := f.Arr("artifacts")
 	if id := f.Str("artifact_id"); id != "" {
@@ -143,12 +143,10 @@ func parseLoad(f *doc.Object) (*load, *doc.Object, error) {
 	if a.fromStep == "" {
 		a.fromStep = older
 	}
-	list := make([]any, len(entries))
-	for i, e := range entries {
-		o := e.(*doc.Object)
-		list[i] = doc.Of("id", o.Value("id"), "version", o.Value("version"))
+	if entries == nil {
+		entries = []any{}
 	}
-	stored := f.Clone().Set("artifacts", list)
+	stored := f.Clone().Set("artifacts", entries)
 	stored.Delete("artifact_id")
 	stored.Delete("artifact_version")
 	return a, stored, nil
@@ -219,7 +217,7 @@ func (a *load) override(r *task.Run) (*load, error) {
 	}
 	if v, there := r.Param("destination_path"); there {
 		s, _ := v.(string)
-		o.destination = folder(s)
+		o.destination = destination(s)
 	}
 	if problems := append(absolute("destination_path", o.destination), o.nothingNamed()...); len(problems) > 0 {
 		_, cleared := r.Param("urls")
@@ -273,11 +271,11 @@ func (a *load) execute(ctx context.Context, r *task.Run) error {
 	for _, art := range loads {
 		n, err := a.stage(ctx, r, p, art, progress)
 		if err != nil {
-			return fault.At(err, "artifact %s", art.ID())
+			return asRuntime(fault.At(err, "artifact %s", art.ID()))
 		}
 		moved += n
 	}
-	return a.fetchAll(ctx, r, p)
+	return asRuntime(a.fetchAll(ctx, r, p))
 }
 
 func loadable(a artifact.Artifact) error {

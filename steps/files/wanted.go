@@ -36,8 +36,9 @@ func (it item) below(name string) (key, object string) {
 	return join(it.key), join(it.object)
 }
 
-// resolve returns what the step is to collect; listed says that a list was given, even one with nothing left in it.
-func (a *collect) resolve(r *task.Run) (items []item, listed bool, err error) {
+// resolve returns what the step is to collect; listed says that a list was given, even one with nothing left in it. Entries that
+// may not be collected go into g.refused.
+func (a *collect) resolve(r *task.Run, g *gathered) (items []item, listed bool, err error) {
 	var entries []string
 	over, there := r.Param("artifact_paths")
 	seed, _ := r.Metadata("seed", a.seedKey).(string)
@@ -51,7 +52,7 @@ func (a *collect) resolve(r *task.Run) (items []item, listed bool, err error) {
 			return nil, false, fault.New(fault.Invalid, "step_params artifact_paths must be a list or a string, not a %s", doc.TypeName(over))
 		}
 	case a.manifest != "":
-		items, err = a.fromManifest(r)
+		items, err = a.fromManifest(r, g)
 		return items, true, err
 	case seed != "":
 		for _, e := range strings.Split(seed, ",") {
@@ -68,7 +69,8 @@ func (a *collect) resolve(r *task.Run) (items []item, listed bool, err error) {
 		}
 		it, err := a.entry(e)
 		if err != nil {
-			return nil, true, err
+			g.refused = append(g.refused, err)
+			continue
 		}
 		items = append(items, it)
 	}
@@ -87,23 +89,38 @@ func isURL(e string) bool {
 
 func isLetter(c byte) bool { return c|32 >= 'a' && c|32 <= 'z' }
 
-// entry reads one entry of a list. A ".." part is refused: what it means depends on links inside the sandbox, and it would
-// name objects outside the collection.
+// entry reads one entry of a list. ".." parts are taken out of the path by its text alone; a relative entry that leads out of
+// base_path, and any entry that ends in "..", is an Invalid error.
 func (a *collect) entry(e string) (item, error) {
-	if slices.Contains(strings.Split(e, "/"), "..") {
-		return item{}, fault.New(fault.Invalid, "the entry %q holds \"..\"; write the path without it", e)
-	}
+	bad := func(why string) (item, error) { return item{}, fault.New(fault.Invalid, "the entry %q %s", e, why) }
 	if strings.ContainsRune(e, 0) {
-		return item{}, fault.New(fault.Invalid, "the entry %q holds a NUL", e)
+		return bad("holds a NUL")
 	}
+	if path.Base(e) == ".." {
+		return bad("ends in \"..\"; write the path of the folder itself")
+	}
+	climbs := slices.Contains(strings.Split(e, "/"), "..")
 	if path.IsAbs(e) {
-		return item{key: e, source: folder(e), object: strings.TrimLeft(e, "/")}, nil
+		source := folder(e)
+		if climbs {
+			source = path.Clean(e)
+			return item{key: e, source: source, object: source[1:]}, nil
+		}
+		return item{key: e, source: source, object: strings.TrimLeft(e, "/")}, nil
 	}
-	return item{key: e, source: folder(path.Join(a.base, e)), object: e}, nil
+	source := path.Join(a.base, e)
+	if !climbs {
+		return item{key: e, source: source, object: e}, nil
+	}
+	object, below := strings.CutPrefix(source, strings.TrimRight(path.Clean(a.base), "/")+"/")
+	if !below {
+		return bad("leads out of base_path " + a.base + " by \"..\"; write it as an absolute path")
+	}
+	return item{key: e, source: source, object: object}, nil
 }
 
 // fromManifest takes the paths from the latest structured output of a step.
-func (a *collect) fromManifest(r *task.Run) ([]item, error) {
+func (a *collect) fromManifest(r *task.Run, g *gathered) ([]item, error) {
 	var out *doc.Object
 	for _, p := range r.PromptResponses() {
 		if p.Str("step_id") == a.manifest {
@@ -123,8 +140,10 @@ func (a *collect) fromManifest(r *task.Run) ([]item, error) {
 		}
 		it, err := a.entry(src)
 		if err != nil {
-			return nil, fault.At(err, "manifest of step %q", a.manifest)
+			g.refused = append(g.refused, fault.At(err, "manifest of step %q", a.manifest))
+			continue
 		}
+		src = it.source
 		it.key = name
 		if rel, ok := strings.CutPrefix(src, strings.TrimRight(a.base, "/")+"/"); ok {
 			it.object = rel
@@ -135,8 +154,8 @@ func (a *collect) fromManifest(r *task.Run) ([]item, error) {
 		taken[it.object] = true
 		items = append(items, it)
 	}
-	if len(items) == 0 {
-		return nil, fault.New(fault.Invalid, "the manifest of step %q names no file to collect (structured_output.artifacts: a map of names to absolute paths)", a.manifest)
+	if len(items)+len(g.refused) == 0 {
+		return nil, fault.New(fault.Invalid, "the manifest of step %q names no file to collect (structured_output.artifacts: a map of names to absolute paths)", a.manifest).WithClass("RuntimeError")
 	}
 	return items, nil
 }

@@ -3,6 +3,7 @@ package sandboxes
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"agentenv/fault"
@@ -86,12 +87,15 @@ type deploy struct {
 	policy *sandbox.NetworkPolicy
 }
 
+// specOf reads the fields. boot_mode is kept in the document alone: no provider takes one, and none fails for it.
 func specOf(f *doc.Object) (sandbox.Spec, error) {
-	s := sandbox.Spec{Name: f.Str("sandbox_name"), Mode: sandbox.Mode(f.Str("sandbox_mode")), BootMode: f.Str("boot_mode")}
+	s := sandbox.Spec{Name: f.Str("sandbox_name"), Mode: sandbox.Mode(f.Str("sandbox_mode"))}
 	if s.Name == "" {
 		return s, fault.New(fault.Invalid, "sandbox_name must not be empty")
 	}
-	s.Image = f.Str("image")
+	if s.Image = f.Str("image"); strings.ContainsRune(s.Image, 0) {
+		return s, fault.New(fault.Invalid, "image %q holds a NUL byte", s.Image)
+	}
 	number := func(key string) float64 { n, _ := f.Value(key).(doc.Number); return n.Float64() }
 	s.CPU, s.DiskGB, s.MemoryMB = number("cpu"), number("disk_size_gb"), int(number("memory_mb"))
 	for _, key := range []string{"cpu", "memory_mb", "disk_size_gb", "ttl_seconds"} {

@@ -65,6 +65,9 @@ func (a *aggregate) Execute(ctx context.Context, r *task.Run) error {
 		return fault.New(fault.Invalid, "aggregate_verifiers %q: no verifier of this run recorded %s; recorded are: %s (is a depends_on missing?)",
 			r.StepID, quoted(missing), quoted(available)).WithClass("RuntimeError")
 	}
+	if err := checkWeights(a.how, rows); err != nil {
+		return fault.At(err, "aggregate_verifiers %q", r.StepID)
+	}
 	sources := make([]any, len(a.sources))
 	for i, s := range a.sources {
 		sources[i] = s
@@ -77,7 +80,7 @@ func (a *aggregate) Execute(ctx context.Context, r *task.Run) error {
 func quoted(names []string) string {
 	out := make([]string, len(names))
 	for i, n := range names {
-		out[i] = "'" + strings.ReplaceAll(n, "'", `\'`) + "'"
+		out[i] = repr(n)
 	}
 	return "[" + strings.Join(out, ", ") + "]"
 }

@@ -22,6 +22,8 @@ const (
 	maxProbeFile = 64 << 20
 	// matchLimit bounds the search of one pattern, since a pathological one can take for ever.
 	matchLimit = 10 * time.Second
+	// maxSeconds is the longest limit of a probe, a hundred years.
+	maxSeconds = 100 * 365 * 24 * 3600
 	// defaultAgent is the agent name that never counts as chosen by the author.
 	defaultAgent = "default-agent"
 )
@@ -95,6 +97,15 @@ func (a *verifySandbox) Execute(ctx context.Context, r *task.Run) error {
 	if err != nil {
 		return fault.At(err, "verify_sandbox %q", r.StepID)
 	}
+	var weighed []*doc.Object
+	for i, c := range a.criteria {
+		if handled(c) {
+			weighed = append(weighed, c.Clone().Set("criterion_index", doc.Int(i)))
+		}
+	}
+	if err := checkWeights(a.how, weighed); err != nil {
+		return fault.At(err, "verify_sandbox %q", r.StepID)
+	}
 	r.Log.Info("verifying", "sandbox", rec.ID, "mode", rec.Mode)
 	record := sandbox.Record{Name: rec.Name, ID: rec.ID, Type: rec.Type, Mode: sandbox.Mode(rec.Mode)}
 	m, err := a.deps.Sandboxes.Attach(ctx, record)
@@ -105,17 +116,22 @@ func (a *verifySandbox) Execute(ctx context.Context, r *task.Run) error {
 	if err != nil {
 		return fault.At(err, "verify_sandbox %q", r.StepID)
 	}
+	probes := &prober{verifySandbox: a, host: record.Mode == sandbox.VM}
 	rows := make([]any, 0, len(a.criteria))
 	var graded []*doc.Object
+	failed := false
 	for i, c := range a.criteria {
 		row := c.Clone().Set("criterion_index", doc.Int(i))
-		v, handled := a.probe(ctx, p, c)
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if !handled {
-			row.Set("skipped", true).Set("justification", fmt.Sprintf("type '%s' not handled by verify_sandbox", typeOf(c)))
+		if !handled(c) {
+			row.Set("skipped", true).Set("justification", fmt.Sprintf("type %s not handled by verify_sandbox", repr(c.Value("type"))))
 		} else {
+			v := probes.probe(ctx, p, c)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if v.lost != nil {
+				return fault.At(v.lost, "verify_sandbox %q: criterion %d cannot be checked", r.StepID, i)
+			}
 			score := 0.0
 			if v.pass {
 				score = 1
@@ -123,11 +139,17 @@ func (a *verifySandbox) Execute(ctx context.Context, r *task.Run) error {
 			row.Set("score", doc.Float(score)).Set("result", v.pass).Set("justification", p.Restore(v.why)).Set("skipped", false)
 			graded = append(graded, row)
 			if !v.pass {
+				failed = true
 				a.tell(r, i, c, row.Str("justification"))
 			}
 		}
 		rows = append(rows, row)
 		r.Report(task.Progress{What: "checking", Files: i + 1})
+	}
+	if failed {
+		if err := a.deps.Sandboxes.Confirm(ctx, record); err != nil {
+			return fault.At(err, "verify_sandbox %q: nothing is graded", r.StepID)
+		}
 	}
 	r.Set(doc.Of("score", doc.Float(Aggregate(a.how, graded)), "results", rows), "verifications", a.id)
 	return nil
@@ -137,44 +159,47 @@ func (a *verifySandbox) Execute(ctx context.Context, r *task.Run) error {
 const tellRows = 5
 
 func (a *verifySandbox) tell(r *task.Run, i int, c *doc.Object, why string) {
-	r.Log.Info("row failed", "criterion", i, "type", typeOf(c), "justification", why)
+	r.Log.Info("row failed", "criterion", i, "type", c.Str("type"), "justification", why)
 	if i < tellRows {
-		r.Report(task.Progress{Note: fmt.Sprintf("criterion %d (%s) failed: %s", i, typeOf(c), strings.TrimSpace(strings.ReplaceAll(why, "\n", " ")))})
+		r.Report(task.Progress{Note: fmt.Sprintf("criterion %d (%s) failed: %s", i, c.Str("type"), strings.TrimSpace(strings.ReplaceAll(why, "\n", " ")))})
 	}
 }
 
-func typeOf(c *doc.Object) string {
-	switch v := c.Value("type").(type) {
-	case string:
-		return v
-	case nil:
-		return "None"
-	}
-	return doc.Canonical(c.Value("type"))
+// prober runs the probes of one execution.
+type prober struct {
+	*verifySandbox
+	host bool // on a host, not in a container
 }
 
 type verdict struct {
 	pass bool
 	why  string
+	lost error // the place is not there or does not answer: nothing can be said of the row
 }
 
-func (a *verifySandbox) probe(ctx context.Context, p place.Place, c *doc.Object) (verdict, bool) {
+func (a *prober) probe(ctx context.Context, p place.Place, c *doc.Object) verdict {
+	if why := mistyped(c); why != "" {
+		return verdict{why: "evaluator error: " + why}
+	}
 	switch c.Str("type") {
 	case "probe_file_exists":
-		return a.exists(ctx, p, c, false), true
+		return a.exists(ctx, p, c, false)
 	case "probe_dir_exists":
-		return a.exists(ctx, p, c, true), true
+		return a.exists(ctx, p, c, true)
 	case "probe_file_contains":
-		return a.contains(ctx, p, c), true
-	case "bash_cmd_succeeds":
-		return a.shell(ctx, p, c), true
+		return a.contains(ctx, p, c)
 	}
-	return verdict{}, false
+	return a.shell(ctx, p, c)
 }
 
 // limited gives one probe its time.
 func (a *verifySandbox) limited(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, time.Duration(a.seconds*float64(time.Second)))
+	return context.WithTimeout(ctx, a.limit())
+}
+
+// limit is the time of one probe; what does not fit in a Duration has none that matters.
+func (a *verifySandbox) limit() time.Duration {
+	return time.Duration(min(a.seconds, maxSeconds) * float64(time.Second))
 }
 
 func (a *verifySandbox) timedOut(what string) string {
@@ -184,23 +209,6 @@ func (a *verifySandbox) timedOut(what string) string {
 	return fmt.Sprintf("timed out%s after %ss", what, strconv.FormatFloat(a.seconds, 'g', -1, 64))
 }
 
-func paths(c *doc.Object) []string {
-	var out []string
-	switch v := c.Value("paths").(type) {
-	case string:
-		out = append(out, v)
-	case []any:
-		for _, x := range v {
-			if s, ok := x.(string); ok {
-				out = append(out, s)
-			} else {
-				out = append(out, doc.Canonical(x))
-			}
-		}
-	}
-	return out
-}
-
 func (a *verifySandbox) at(name string) string {
 	if path.IsAbs(name) {
 		return name
@@ -208,13 +216,20 @@ func (a *verifySandbox) at(name string) string {
 	return path.Join(a.base, name)
 }
 
-func (a *verifySandbox) exists(ctx context.Context, p place.Place, c *doc.Object, folder bool) verdict {
+func (a *prober) exists(ctx context.Context, p place.Place, c *doc.Object, folder bool) verdict {
 	names := paths(c)
 	if len(names) == 0 {
 		return verdict{why: "no paths specified"}
 	}
 	var missing []string
 	for _, name := range names {
+		if a.host && leaves(a.base, name) {
+			return verdict{why: fmt.Sprintf("the path %s leaves base_dir %s", repr(name), a.base)}
+		}
+		if !path.IsAbs(a.at(name)) {
+			missing = append(missing, name)
+			continue
+		}
 		pctx, cancel := a.limited(ctx)
 		e, err := p.Stat(pctx, a.at(name), true)
 		late := pctx.Err() != nil && ctx.Err() == nil
@@ -222,6 +237,8 @@ func (a *verifySandbox) exists(ctx context.Context, p place.Place, c *doc.Object
 		switch {
 		case late:
 			return verdict{why: a.timedOut("checking " + name)}
+		case fault.Is(err, fault.Unavailable):
+			return verdict{lost: err}
 		case fault.Is(err, fault.NotFound):
 			missing = append(missing, name)
 		case err != nil:
@@ -233,7 +250,7 @@ func (a *verifySandbox) exists(ctx context.Context, p place.Place, c *doc.Object
 	if len(missing) > 0 {
 		return verdict{why: "Missing: " + quoted(missing)}
 	}
-	return verdict{true, "All paths exist"}
+	return verdict{pass: true, why: "All paths exist"}
 }
 
 func broken(err error) verdict { return verdict{why: "evaluator error: " + clip(err.Error(), 300)} }
@@ -247,43 +264,52 @@ func clip(s string, n int) string {
 	return string(r[:n])
 }
 
-func (a *verifySandbox) contains(ctx context.Context, p place.Place, c *doc.Object) verdict {
+func (a *prober) contains(ctx context.Context, p place.Place, c *doc.Object) verdict {
 	names := paths(c)
 	if len(names) == 0 {
 		return verdict{why: "no path"}
 	}
 	name := names[0]
+	if a.host && leaves(a.base, name) {
+		return verdict{why: fmt.Sprintf("could not read %s: the path leaves base_dir %s", name, a.base)}
+	}
 	pctx, cancel := a.limited(ctx)
 	defer cancel()
 	text, err := read(pctx, p, a.at(name))
 	switch {
 	case pctx.Err() != nil && ctx.Err() == nil:
 		return verdict{why: a.timedOut("reading " + name)}
+	case fault.Is(err, fault.Unavailable):
+		return verdict{lost: err}
 	case err != nil:
 		return verdict{why: "could not read " + name + ": " + clip(p.Restore(err.Error()), 100)}
 	}
-	pattern, ok := c.Value("expected").(string)
-	if !ok {
-		pattern, _ = c.Value("value").(string)
-	}
+	return a.search(place.Text(text), patternOf(c))
+}
+
+// search looks for a pattern in a file's text, within the time of a probe and at most matchLimit.
+func (a *prober) search(text, pattern string) verdict {
 	re, err := compile(pattern)
 	if err != nil {
-		return verdict{why: fmt.Sprintf("invalid regex pattern '%s': %s", pattern, reason(err))}
+		return verdict{why: fmt.Sprintf("invalid regex pattern %s: %s", repr(pattern), reason(err))}
 	}
-	re.MatchTimeout = matchLimit
-	found, err := re.MatchString(place.Text(text))
+	re.MatchTimeout = min(matchLimit, a.limit())
+	found, err := re.MatchString(text)
 	switch {
 	case err != nil:
-		return verdict{why: fmt.Sprintf("the search for '%s' took longer than %s", pattern, matchLimit)}
+		return verdict{why: fmt.Sprintf("the search for %s took longer than %s", repr(pattern), re.MatchTimeout)}
 	case !found:
-		return verdict{why: fmt.Sprintf("does not contain '%s'", pattern)}
+		return verdict{why: fmt.Sprintf("does not contain %s", repr(pattern))}
 	}
-	return verdict{true, fmt.Sprintf("contains '%s'", pattern)}
+	return verdict{pass: true, why: fmt.Sprintf("contains %s", repr(pattern))}
 }
 
 // reason drops the pattern that regexp2 repeats in front of its reason.
 func reason(err error) string {
 	s := err.Error()
+	if ours := new(patternError); errors.As(err, &ours) {
+		return s
+	}
 	if i := strings.Index(s, "`: "); i >= 0 {
 		return s[i+3:]
 	}
@@ -312,15 +338,17 @@ func read(ctx context.Context, p place.Place, file string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(tree, maxProbeFile))
 }
 
-func (a *verifySandbox) shell(ctx context.Context, p place.Place, c *doc.Object) verdict {
+func (a *prober) shell(ctx context.Context, p place.Place, c *doc.Object) verdict {
 	cmd := c.Str("bash_cmd")
-	if cmd == "" {
+	if strings.TrimSpace(cmd) == "" {
 		return verdict{why: "no bash_cmd"}
 	}
-	res, err := p.Exec(ctx, place.Cmd{Script: cmd, Dir: a.base, Timeout: time.Duration(a.seconds * float64(time.Second)), Keep: 1 << 20})
+	res, err := p.Exec(ctx, place.Cmd{Script: cmd, Dir: a.base, Timeout: a.limit(), Keep: 1 << 20})
 	switch {
 	case fault.Is(err, fault.Timeout) && ctx.Err() == nil:
 		return verdict{why: a.timedOut("")}
+	case fault.Is(err, fault.Unavailable):
+		return verdict{lost: err}
 	case err != nil:
 		return verdict{why: clip(p.Restore(err.Error()), 300)}
 	}
@@ -328,5 +356,5 @@ func (a *verifySandbox) shell(ctx context.Context, p place.Place, c *doc.Object)
 	if res.Shell == "sh" {
 		why += " (run by sh: there is no bash)"
 	}
-	return verdict{res.Code == 0, why}
+	return verdict{pass: res.Code == 0, why: why}
 }

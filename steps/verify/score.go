@@ -2,6 +2,7 @@
 package verify
 
 import (
+	"math"
 	"strconv"
 	"strings"
 
@@ -21,7 +22,7 @@ var aggregators = []string{AllPass, AnyPass, WeightedAverage}
 
 // Aggregate returns one score between 0 and 1 for rows: all_pass and any_pass look at a row's boolean `result`,
 // weighted_average at `score` (else `result`) and `weight` (1 when absent; a negative weight takes away what the row failed by).
-// No rows give 0. A row whose score or weight is no finite number counts as 0 or 1.
+// No rows give 0, and so do weights whose sums overflow. A row whose score or weight is no finite number counts as 0 or 1.
 func Aggregate(how string, rows []*doc.Object) float64 {
 	if len(rows) == 0 {
 		return 0
@@ -53,10 +54,11 @@ func Aggregate(how string, rows []*doc.Object) float64 {
 			penalty += (1 - score) * -w
 		}
 	}
-	if den == 0 {
+	total := (num - penalty) / den
+	if den == 0 || math.IsNaN(total) { // weights so huge that their sums are infinite
 		return 0
 	}
-	return min(max((num-penalty)/den, 0), 1)
+	return min(max(total, 0), 1)
 }
 
 func rowScore(r *doc.Object) float64 {

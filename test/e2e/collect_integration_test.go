@@ -89,7 +89,7 @@ func TestCollecting(t *testing.T) {
 			k := newKit(t)
 			const folder = "/app/out"
 			listed := collect("listed", "box", folder, "plain.txt", "sub", "*.bin", "**/t*.txt", "glob[1]*.txt", "link-file", "not-there", "{a space,nothing}.txt")
-			dots := collect("dots", "box", folder, "sub/../plain.txt")
+			dots := collect("dots", "box", folder, "../plain.txt")
 			dots["fail_task_on_error"] = false
 			dir := k.bundle("hostile", steps{on(t, target)}.with(making(target, folder)...).with(
 				collect("all", "box", folder), listed, dots), files{"artifacts/make/make.py": hostileScript})

@@ -13,7 +13,7 @@ func TestUsage(t *testing.T) {
 	t.Parallel()
 	k := newKit(t)
 	for _, args := range []string{"bogus", "run hello --bogus", "run hello -j 0", "run hello -j many", "run a b", "run --keep", "task", "task get", "task bogus", "sandbox bogus",
-		"artifact file-artifact-universe put-bundled --id x", "artifact file-artifact-universe get-many --output-dir x", "steps show", "bundle new", "completion"} {
+		"artifact file-artifact-universe put-bundled --id x", "artifact file-artifact-universe put-bundled --id x --file-dir nowhere", "steps show", "bundle new", "completion"} {
 		r := k.run(strings.Fields(args)...)
 		if r.code != 2 && !(args == "completion" && r.code == 0) || r.code == 2 && r.stderr == "" || strings.Contains(r.stderr, "panic") {
 			t.Errorf("%s: %s", args, r)
@@ -146,12 +146,15 @@ func TestTaskCommands(t *testing.T) {
 	if out := k.ok("task", "validate", "--id", "job"); !strings.Contains(out, "none found a problem") {
 		t.Error(out)
 	}
-	for file, want := range map[string]string{"broken.json": "line 1", "odd.json": `"colour"`, "nowhere.json": "nowhere.json"} {
+	for file, want := range map[string]string{"broken.json": "line 1", "odd.json": `"colour"`} {
 		r := k.run("task", "create", "--id", "bad", file)
 		if r.code != 1 {
 			t.Errorf("%s: %s", file, r)
 		}
 		k.oneLine(r.stderr, file, want)
+	}
+	if r := k.run("task", "create", "--id", "bad", "nowhere.json"); r.code != 2 || !strings.Contains(r.stderr, "nowhere.json") {
+		t.Errorf("a file that is not there: %s", r)
 	}
 	if r := k.run("task", "get", "--id", "bad"); r.code != 1 {
 		t.Errorf("a bad task is stored: %s", r)
@@ -159,7 +162,7 @@ func TestTaskCommands(t *testing.T) {
 	record := k.passes("hello")
 	id := record.str("instance_id")
 	out := k.ok("task", "get-instance", "--id", id)
-	for _, want := range []string{"Instance ID: " + id, "Status: completed", "Progress: 3/3", "Outcome: passed", `"deployed_sandboxes"`} {
+	for _, want := range []string{"Instance ID: " + id, "Status: completed", "Progress: 3/3", `"deployed_sandboxes"`} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}
