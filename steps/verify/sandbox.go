@@ -34,8 +34,8 @@ func sandboxType(d Deps) *task.StepType {
 		Summary: "Check files, folders, contents and shell commands in a sandbox and score the result",
 		Family:  "verify",
 		Doc: "Each entry of `criteria` is one row: `probe_file_exists` and `probe_dir_exists` (`paths`), `probe_file_contains` (`paths`, `expected`: a " +
-			"regular expression found anywhere), `bash_cmd_succeeds` (`bash_cmd`: exit 0). Relative paths start at `base_dir`. Path and content " +
-			"probes read as root; a shell command runs as the image's own user, by bash where the image has it, else by sh. A failed row never fails the step.",
+			"regular expression as Python's `re` reads it, found anywhere), `bash_cmd_succeeds` (`bash_cmd`: exit 0). Relative paths start at `base_dir`. Path and content " +
+			"probes read as root; a shell command runs as the image's own user, by bash where the image has it, else by sh. A failed row never fails the step; a sandbox that goes away meanwhile does.",
 		FailsTask:  true,
 		Repeatable: true,
 		IsVerifier: true,
