@@ -185,12 +185,6 @@ func (s *Store) putSkill(ctx context.Context, id string, f *Frontmatter, url str
 	return k, nil
 }
 
-// CheckSkill reads the SKILL.md among files and checks it for the artifact id; nothing is written. Errors are Invalid.
-func CheckSkill(ctx context.Context, id string, files []Source) error {
-	_, err := skillHead(ctx, id, files)
-	return err
-}
-
 func skillHead(ctx context.Context, id string, files []Source) (*Frontmatter, error) {
 	for _, src := range files {
 		if src.Name != SkillFile {

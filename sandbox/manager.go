@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"agentenv/fault"
+	"agentenv/sandbox/place"
 )
 
 // Time limits of the manager.
@@ -330,6 +331,16 @@ func (m *Manager) attach(ctx context.Context, rec Record) (Machine, error) {
 		return nil, fault.Wrap(fault.NotFound, err, "sandbox %q (%s) cannot be reached; it is likely past its time to live or was removed, so run the whole task again", rec.Name, rec.ID)
 	}
 	return machine, err
+}
+
+// Place attaches a recorded sandbox and returns where a step acts that names it, and optionally a container on it: Attach and
+// PlaceOf in one, with the errors of both. Safe for concurrent use.
+func (m *Manager) Place(ctx context.Context, rec Record, container string) (place.Place, error) {
+	machine, err := m.Attach(ctx, rec)
+	if err != nil {
+		return nil, err
+	}
+	return PlaceOf(ctx, rec, machine, container)
 }
 
 // Confirm asks the provider anew, past the handle that callers share, whether a recorded sandbox and the place where its steps

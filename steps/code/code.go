@@ -172,11 +172,7 @@ func (a *runCode) run(ctx context.Context, r *task.Run) (any, error) {
 		return nil, err
 	}
 	record := sandbox.Record{Name: rec.Name, ID: rec.ID, Type: rec.Type, Mode: sandbox.Mode(rec.Mode)}
-	m, err := a.deps.Sandboxes.Attach(ctx, record)
-	if err != nil {
-		return nil, err
-	}
-	p, err := sandbox.PlaceOf(ctx, record, m, "")
+	p, err := a.deps.Sandboxes.Place(ctx, record, "")
 	if err != nil {
 		return nil, err
 	}

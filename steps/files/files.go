@@ -41,12 +41,8 @@ func (d Deps) target(ctx context.Context, r *task.Run, name, container string) (
 		return nil, fault.New(fault.Invalid, "container %q is not in metadata.deployed_docker_containers for sandbox %q: no step of this run started it there", container, name)
 	}
 	record := sandbox.Record{Name: rec.Name, ID: rec.ID, Type: rec.Type, Mode: sandbox.Mode(rec.Mode)}
-	m, err := d.Sandboxes.Attach(ctx, record)
-	if err != nil {
-		return nil, err
-	}
 	r.Log.Info("acting on a sandbox", "sandbox", rec.ID, "mode", rec.Mode, "container", container)
-	return sandbox.PlaceOf(ctx, record, m, container)
+	return d.Sandboxes.Place(ctx, record, container)
 }
 
 func started(r *task.Run, sandbox, container string) bool {

@@ -108,11 +108,7 @@ func (a *verifySandbox) Execute(ctx context.Context, r *task.Run) error {
 	}
 	r.Log.Info("verifying", "sandbox", rec.ID, "mode", rec.Mode)
 	record := sandbox.Record{Name: rec.Name, ID: rec.ID, Type: rec.Type, Mode: sandbox.Mode(rec.Mode)}
-	m, err := a.deps.Sandboxes.Attach(ctx, record)
-	if err != nil {
-		return fault.At(err, "verify_sandbox %q", r.StepID)
-	}
-	p, err := sandbox.PlaceOf(ctx, record, m, "")
+	p, err := a.deps.Sandboxes.Place(ctx, record, "")
 	if err != nil {
 		return fault.At(err, "verify_sandbox %q", r.StepID)
 	}

@@ -147,22 +147,6 @@ func (f Filter) String() string {
 
 var opNames = map[Op]string{Eq: " = ", Ne: " ≠ ", Gte: " ≥ ", Lte: " ≤ ", In: " in ", Exists: " exists ", LteOrAbsent: " absent or ≤ ", AbsentOrNull: " absent "}
 
-// FilterOf reads the filters that list commands take: a key with the suffix _gte, _lte or _in is that predicate on the rest
-// of the key, any other an equality. The error is Invalid: _in without a list.
-func FilterOf(fields *doc.Object) (Filter, error) {
-	var f Filter
-	for _, k := range fields.Keys() {
-		p := Pred{Path: k, Op: Eq, Value: fields.Value(k)}
-		for suffix, op := range map[string]Op{"_gte": Gte, "_lte": Lte, "_in": In} {
-			if n := len(k) - len(suffix); n > 0 && k[n:] == suffix {
-				p.Path, p.Op = k[:n], op
-			}
-		}
-		f = append(f, p)
-	}
-	return f, f.Check()
-}
-
 // outward returns the path of the first @local id that is a value or a key inside v, "" when there is none.
 func outward(v any, at string, isLocal func(string) bool) string {
 	switch v := v.(type) {

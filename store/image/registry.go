@@ -37,22 +37,6 @@ func NewRegistry(host, prefix string, creds Credentials) (*Registry, error) {
 	return &Registry{host: h, prefix: strings.Trim(prefix, "/"), creds: creds}, nil
 }
 
-// FromConfig is NewRegistry for a checked `config` table: `registry_host` (required unless defaultHost is given) and
-// `repository_prefix`.
-func FromConfig(table map[string]any, defaultHost string, creds Credentials) (*Registry, error) {
-	host, prefix := defaultHost, ""
-	for key, dst := range map[string]*string{"registry_host": &host, "repository_prefix": &prefix} {
-		if v, there := table[key]; there {
-			s, ok := v.(string)
-			if !ok {
-				return nil, fault.New(fault.Invalid, "[stores.image.config] %s must be a string", key)
-			}
-			*dst = s
-		}
-	}
-	return NewRegistry(host, prefix, creds)
-}
-
 // Host returns the normalised registry host.
 func (r *Registry) Host() string { return r.host }
 

@@ -91,15 +91,6 @@ func boolInt(b bool) int {
 	return 0
 }
 
-// FromConfig is New for a checked `config` table of the backend: `path` (string).
-func FromConfig(table map[string]any, log *slog.Logger) (*Store, error) {
-	path, ok := table["path"].(string)
-	if !ok || path == "" {
-		return nil, fault.New(fault.Invalid, "LocalSqliteDocumentStore: path must be a non-empty string")
-	}
-	return New(Options{Path: path, Log: log})
-}
-
 // Path returns the database file's absolute path.
 func (s *Store) Path() string { return s.path }
 

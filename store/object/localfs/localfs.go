@@ -50,20 +50,6 @@ func New(root string) (*Store, error) {
 	return &Store{root: abs}, nil
 }
 
-// FromConfig is New for a checked `config` table of the backend: `root` (string, default defaultRoot). The grant keys are
-// accepted and have no effect here.
-func FromConfig(table map[string]any, defaultRoot string) (*Store, error) {
-	root := defaultRoot
-	if v, there := table["root"]; there {
-		s, ok := v.(string)
-		if !ok || s == "" {
-			return nil, fault.New(fault.Invalid, "LocalFilesystemObjectStore: root must be a non-empty string")
-		}
-		root = s
-	}
-	return New(root)
-}
-
 // Root returns the folder, absolute and with links resolved.
 func (s *Store) Root() string { return s.root }
 
