@@ -153,7 +153,11 @@ func linkText(disk, target string) string {
 // hashes returns the files' digests as the ledger keeps them; with modes the permission bits other than 0644 are part of it.
 func hashes(ctx context.Context, files []file, modes bool) (*doc.Object, error) {
 	o := &doc.Object{}
-	buf := make([]byte, 256<<10)
+	var largest int64
+	for _, f := range files {
+		largest = max(largest, f.size)
+	}
+	buf := make([]byte, min(largest+1, 256<<10)) // a bundle has many folders of one small file
 	for _, f := range files {
 		if err := ctx.Err(); err != nil {
 			return nil, err

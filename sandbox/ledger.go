@@ -12,7 +12,8 @@ import (
 	"sync"
 	"time"
 
-	_ "modernc.org/sqlite" // the driver behind database/sql
+	"modernc.org/sqlite"
+	sqlitelib "modernc.org/sqlite/lib"
 
 	"agentenv/fault"
 	"agentenv/store"
@@ -33,7 +34,8 @@ type Row struct {
 // State is how far a sandbox's life has come, as the ledger knows it.
 type State string
 
-// The states of a ledger row. Creating is written before anything is asked of the backend.
+// The states of a ledger row. Creating is written before anything is asked of the backend, Ending when a sandbox could not be
+// ended whole.
 const (
 	Creating State = "creating"
 	Live     State = "live"
@@ -44,9 +46,10 @@ const (
 // Ledger is the file sandboxes.db: what was created outside this process, for which run, by which process. It is opened at
 // the first use; several processes share it. Safe for concurrent use.
 type Ledger struct {
-	path string
-	mu   sync.Mutex
-	db   *sql.DB
+	path  string
+	mu    sync.Mutex
+	db    *sql.DB
+	stmts map[string]*sql.Stmt
 }
 
 // OpenLedger returns the ledger kept at path; nothing is created before the first row is written.
@@ -78,18 +81,54 @@ func (l *Ledger) open(create bool) (*sql.DB, error) {
 	if err := store.MakeFile(l.path); err != nil {
 		return nil, l.failed("make", err)
 	}
-	dsn := "file:" + (&url.URL{Path: l.path}).EscapedPath() + "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_txlock=immediate"
+	db, err := l.connect("journal_mode(WAL)")
+	var refused *sqlite.Error
+	if errors.As(err, &refused) && refused.Code()&0xff == sqlitelib.SQLITE_IOERR {
+		// A full disk has no room for the file by which processes share the ledger; one that has it to itself needs none, and
+		// may be about to free the disk.
+		if alone, aloneErr := l.connect("locking_mode(EXCLUSIVE)"); aloneErr == nil {
+			db, err = alone, nil
+		}
+	}
+	if err != nil {
+		return nil, l.failed("set up", err)
+	}
+	l.db, l.stmts = db, map[string]*sql.Stmt{}
+	return db, nil
+}
+
+// connect opens the file in a mode and sees to its tables.
+func (l *Ledger) connect(mode string) (*sql.DB, error) {
+	dsn := "file:" + (&url.URL{Path: l.path}).EscapedPath() + "?_pragma=busy_timeout(10000)&_pragma=" + mode + "&_pragma=synchronous(FULL)&_txlock=immediate"
 	db, err := sql.Open("sqlite", dsn)
 	if err != nil {
-		return nil, l.failed("open", err)
+		return nil, err
 	}
 	db.SetMaxOpenConns(1)
 	if _, err := db.ExecContext(context.Background(), ledgerSchema); err != nil {
 		db.Close()
-		return nil, l.failed("set up", err)
+		return nil, err
 	}
-	l.db = db
 	return db, nil
+}
+
+// prepare returns the statement of q, nil without an error when there is no ledger yet and create is false.
+func (l *Ledger) prepare(ctx context.Context, q string, create bool) (*sql.Stmt, error) {
+	db, err := l.open(create)
+	if err != nil || db == nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if st := l.stmts[q]; st != nil {
+		return st, nil
+	}
+	st, err := db.PrepareContext(ctx, q)
+	if err != nil {
+		return nil, l.failed("read", err)
+	}
+	l.stmts[q] = st
+	return st, nil
 }
 
 func (l *Ledger) failed(what string, err error) error {
@@ -101,12 +140,11 @@ func (l *Ledger) failed(what string, err error) error {
 
 // Add writes the row of a sandbox about to be created; a second row of one id is an Exists error.
 func (l *Ledger) Add(ctx context.Context, r Row) error {
-	db, err := l.open(true)
+	st, err := l.prepare(ctx, `INSERT OR IGNORE INTO sandboxes VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`, true)
 	if err != nil {
 		return err
 	}
-	res, err := db.ExecContext(ctx, `INSERT OR IGNORE INTO sandboxes VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`,
-		r.ID, r.Type, r.Name, string(r.Mode), r.Owner.Instance, r.Owner.Task, r.Owner.Step, string(r.State),
+	res, err := st.ExecContext(ctx, r.ID, r.Type, r.Name, string(r.Mode), r.Owner.Instance, r.Owner.Task, r.Owner.Step, string(r.State),
 		stamp(r.CreatedAt), stamp(r.ExpiresAt), r.WorkDir, r.Process.Host, r.Process.Boot, r.Process.PID, r.Process.Start)
 	if err != nil {
 		return l.failed("write to", err)
@@ -123,17 +161,17 @@ func (l *Ledger) Created(ctx context.Context, oldID string, info Info) error {
 		info.ID, string(Live), info.WorkDir, stamp(info.ExpiresAt), stamp(info.ExpiresAt), oldID)
 }
 
-// Mark sets a row's state; an id without a row is a no-op.
+// Mark sets a row's state; an id without a row (a sandbox of the reference's) is a no-op, and so is a ledger that is not there.
 func (l *Ledger) Mark(ctx context.Context, id string, s State) error {
 	return l.exec(ctx, `UPDATE sandboxes SET state=? WHERE id=?`, string(s), id)
 }
 
 func (l *Ledger) exec(ctx context.Context, q string, args ...any) error {
-	db, err := l.open(true)
-	if err != nil {
+	st, err := l.prepare(ctx, q, false)
+	if err != nil || st == nil {
 		return err
 	}
-	if _, err := db.ExecContext(ctx, q, args...); err != nil {
+	if _, err := st.ExecContext(ctx, args...); err != nil {
 		return l.failed("write to", err)
 	}
 	return nil
@@ -157,11 +195,11 @@ func (l *Ledger) Alive(ctx context.Context, instance string) ([]Row, error) {
 }
 
 func (l *Ledger) query(ctx context.Context, where string, args ...any) ([]Row, error) {
-	db, err := l.open(false)
-	if err != nil || db == nil {
+	st, err := l.prepare(ctx, `SELECT id,type,name,mode,instance,task,step,state,created_at,expires_at,work_dir,host,boot,pid,pid_start FROM sandboxes `+where, false)
+	if err != nil || st == nil {
 		return nil, err
 	}
-	rows, err := db.QueryContext(ctx, `SELECT id,type,name,mode,instance,task,step,state,created_at,expires_at,work_dir,host,boot,pid,pid_start FROM sandboxes `+where, args...)
+	rows, err := st.QueryContext(ctx, args...)
 	if err != nil {
 		return nil, l.failed("read", err)
 	}

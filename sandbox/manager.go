@@ -381,8 +381,8 @@ func (m *Manager) Terminate(ctx context.Context, rec Record) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, TerminateLimit, fault.New(fault.Timeout, "timed out after %ds", int(TerminateLimit.Seconds())))
 	defer cancel()
-	m.mark(ctx, rec.ID, Ending)
 	if err := p.Terminate(ctx, rec.ID); err != nil {
+		m.mark(context.WithoutCancel(ctx), rec.ID, Ending)
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 			return context.Cause(ctx)
 		}
@@ -393,13 +393,8 @@ func (m *Manager) Terminate(ctx context.Context, rec Record) error {
 	return nil
 }
 
-// mark updates a row that may not exist (a sandbox of the reference's): the ledger is then not even created.
 func (m *Manager) mark(ctx context.Context, id string, s State) {
-	row, err := m.ledger.Get(ctx, id)
-	if err == nil && row != nil {
-		err = m.ledger.Mark(ctx, id, s)
-	}
-	if err != nil {
+	if err := m.ledger.Mark(ctx, id, s); err != nil {
 		m.log.Warn("sandbox ledger not updated", "sandbox", id, "state", s, "error", err)
 	}
 }

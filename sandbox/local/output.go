@@ -71,9 +71,11 @@ func (o *outputs) sink(i int, p []byte) error {
 }
 
 func (o *outputs) pump(i int) {
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := o.read[i].Read(buf)
+	var buf []byte
+	for n := 0; ; {
+		var err error
+		buf = roomier(buf, n)
+		n, err = o.read[i].Read(buf)
 		if n > 0 && o.errs[i] == nil {
 			if o.errs[i] = o.sink(i, buf[:n]); o.errs[i] != nil {
 				o.once.Do(func() { close(o.broken) })
@@ -86,6 +88,17 @@ func (o *outputs) pump(i int) {
 	}
 }
 
+// roomier returns the memory for the next read after one that took n bytes: most commands say little.
+func roomier(buf []byte, n int) []byte {
+	switch {
+	case len(buf) == 0:
+		return make([]byte, 2<<10)
+	case n == len(buf) && n < 64<<10:
+		return make([]byte, 64<<10)
+	}
+	return buf
+}
+
 // finish takes what is left in the pipes and reports whether something still holds them open, and a sink's error.
 func (o *outputs) finish() (open bool, err error) {
 	now := time.Now()
@@ -94,15 +107,16 @@ func (o *outputs) finish() (open bool, err error) {
 	}
 	o.pumps.Wait()
 	const most = 1 << 20 // the largest pipe an unprivileged process can make
-	buf := make([]byte, 64<<10)
+	var buf []byte
 	for i := range o.read {
 		err = errors.Join(err, o.errs[i])
 		conn, e := o.read[i].SyscallConn()
 		if !o.open[i] || e != nil {
 			continue
 		}
-		for got := 0; got < most; {
-			n := -1
+		for got, n := 0, 0; got < most; {
+			buf = roomier(buf, n)
+			n = -1
 			_ = conn.Control(func(fd uintptr) { n, e = unix.Read(int(fd), buf) })
 			if n <= 0 {
 				o.open[i] = n < 0 && errors.Is(e, unix.EAGAIN)

@@ -153,8 +153,8 @@ func endTree(pid int, mark string, grace time.Duration) []proc.Process {
 		if p, ok := alive[pid]; ok {
 			known[p] = true
 		}
-		for _, p := range proc.Marked(all, wire.MarkName+"="+mark) {
-			known[p] = true
+		for _, p := range proc.Marked(wire.MarkName + "=" + mark) {
+			known[p], alive[p.PID] = true, p // it may have begun since
 		}
 		var roots []int
 		for p := range known {

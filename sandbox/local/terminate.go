@@ -33,7 +33,7 @@ func (p *Provider) Terminate(ctx context.Context, id string) error {
 	left := proc.End(func() []proc.Process {
 		self := os.Getpid()
 		var out []proc.Process
-		for _, q := range proc.Marked(proc.All(), markName+"="+id) {
+		for _, q := range proc.Marked(markName + "=" + id) {
 			if q.PID != self {
 				out = append(out, q)
 			}

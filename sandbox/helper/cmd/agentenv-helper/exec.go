@@ -25,7 +25,7 @@ const (
 // execute runs a command in a session of its own. This process is the subreaper, so that whatever the command starts stays
 // below it, whatever session it moves to, and can be ended.
 func execute(q wire.Request, in *wire.Reader, out *wire.Writer) error {
-	child := adopt()
+	signals := adopt()
 	env := environment(q)
 	program, argv, shell, err := command(q, env)
 	if err != nil {
@@ -60,7 +60,7 @@ func execute(q wire.Request, in *wire.Reader, out *wire.Writer) error {
 		r := ends[2+2*i]
 		pumps.Go(func() { open[i] = pump(r, t, out) })
 	}
-	code, left := supervise(pid, child, kills)
+	code, left := supervise(pid, signals, kills)
 	now := time.Now()
 	ends[2].SetReadDeadline(now)
 	ends[4].SetReadDeadline(now)
@@ -80,43 +80,45 @@ func execute(q wire.Request, in *wire.Reader, out *wire.Writer) error {
 	// What this user may not end stays below this process, where a helper run as root finds it.
 	for until := time.Now().Add(2 * patience); len(left) > 0 && time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
 		reap(pid, new(int))
-		left = proc.Below(proc.All(), os.Getpid())
+		left = below()
 	}
 	return nil
 }
 
 // adopt makes this process the one that whatever descends from it is left to, and returns a channel that tells of ended
-// children. Signals that would end this process are caught, not ignored: what is ignored stays so in the command.
-func adopt() chan os.Signal {
+// children, and of more. Signals that would end this process are caught, not ignored: what is ignored stays so in the command.
+func adopt(more ...os.Signal) <-chan os.Signal {
 	syscall.RawSyscall(syscall.SYS_PRCTL, setSubreaper, 1, 0)
-	child := make(chan os.Signal, 1)
-	signal.Notify(child, syscall.SIGCHLD)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGPIPE)
-	return child
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, append(more, syscall.SIGCHLD, syscall.SIGHUP, syscall.SIGINT, syscall.SIGPIPE)...)
+	return signals
 }
 
-// supervise waits for the command pid. When kills gives a grace, everything below this process is ended, and those that
-// could not be are returned.
-func supervise(pid int, child <-chan os.Signal, kills <-chan time.Duration) (code int, left []proc.Process) {
+// below returns what lives below this process.
+func below() []proc.Process { return proc.Below(proc.All(), os.Getpid()) }
+
+// supervise waits for the command pid. When kills gives a grace, or SIGTERM comes, everything below this process is ended, and
+// those that could not be are returned.
+func supervise(pid int, signals <-chan os.Signal, kills <-chan time.Duration) (code int, left []proc.Process) {
 	var ended chan []proc.Process
+	end := func(grace time.Duration) {
+		if ended == nil {
+			c := make(chan []proc.Process, 1)
+			ended = c
+			go func() { c <- proc.End(below, grace, patience) }()
+		}
+	}
 	for done := false; !done; {
 		select {
-		case <-child:
+		case s := <-signals:
+			if s == syscall.SIGTERM {
+				end(deadGrace)
+			}
 			done = reap(pid, &code)
 		case grace := <-kills:
-			if ended != nil {
-				continue
-			}
-			ended = make(chan []proc.Process, 1)
-			go func() {
-				ended <- proc.End(func() []proc.Process { return proc.Below(proc.All(), os.Getpid()) }, grace, patience)
-			}()
+			end(grace)
 		case left = <-ended:
-			if len(left) > 0 {
-				done = true
-				continue
-			}
-			ended = nil
+			ended, done = nil, len(left) > 0
 		}
 	}
 	if ended != nil { // the command is gone, what it started may not be
@@ -124,7 +126,7 @@ func supervise(pid int, child <-chan os.Signal, kills <-chan time.Duration) (cod
 			select {
 			case left = <-ended:
 				wait = false
-			case <-child:
+			case <-signals:
 				reap(pid, new(int))
 			}
 		}
@@ -271,14 +273,13 @@ func drain() {
 // kill ends, as whoever this process runs as, all that another helper's command started.
 func kill(q wire.Request, out *wire.Writer) error {
 	left := proc.End(func() []proc.Process {
-		all := proc.All()
 		seen := map[int]bool{os.Getpid(): true, q.PID: true, 1: true}
 		var found []proc.Process
 		var below []proc.Process
 		if q.PID > 1 {
-			below = proc.Below(all, q.PID)
+			below = proc.Below(proc.All(), q.PID)
 		}
-		for _, p := range append(below, proc.Marked(all, wire.MarkName+"="+q.Mark)...) {
+		for _, p := range append(below, proc.Marked(wire.MarkName+"="+q.Mark)...) {
 			if !seen[p.PID] {
 				seen[p.PID] = true
 				found = append(found, p)

@@ -3,9 +3,7 @@
 package main
 
 import (
-	"io"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,58 +24,65 @@ const (
 // everything within that grace; its end before the command's means that the client died. After the command the guard stays
 // as long as anything below it lives, so that SIGTERM to it still ends that, whatever it made of its environment.
 func guard(args []string) int {
-	tell, told := os.NewFile(tellFD, "tell"), os.NewFile(toldFD, "told")
 	syscall.CloseOnExec(tellFD)
 	syscall.CloseOnExec(toldFD)
-	if len(args) < 2 || tell == nil || told == nil {
+	if len(args) < 2 {
 		return 2
 	}
-	child := adopt()
+	signals := adopt(syscall.SIGTERM)
 	pid, err := syscall.ForkExec(args[0], args[1:], &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2},
 		Sys: &syscall.SysProcAttr{Setsid: true}}) // so that a command which signals its group does not mean the guard
 	if err != nil {
 		no, _ := err.(syscall.Errno)
-		io.WriteString(tell, "failed "+strconv.Itoa(int(no))+"\n")
+		tell("failed " + strconv.Itoa(int(no)))
 		return 1
 	}
 	release()
-	io.WriteString(tell, "begun\n")
-	kills, later := make(chan time.Duration, 4), make(chan time.Duration, 1)
-	go asked(told, kills)
-	go signalled(kills, later)
-	code, left := supervise(pid, child, kills)
-	io.WriteString(tell, "exit "+strconv.Itoa(code)+" "+strconv.Itoa(len(left))+"\n")
-	tell.Close()
-	linger(child, later)
+	tell("begun")
+	kills := make(chan time.Duration, 4)
+	go asked(kills)
+	code, left := supervise(pid, signals, kills)
+	tell("exit " + strconv.Itoa(code) + " " + strconv.Itoa(len(left)))
+	syscall.Close(tellFD)
+	linger(signals)
 	return 0
 }
 
+// A guard stands before every command, so it keeps to system calls where package os would set up its poller first.
+
+func tell(line string) {
+	for b := []byte(line + "\n"); len(b) > 0; {
+		n, err := syscall.Write(tellFD, b)
+		if err != nil && err != syscall.EINTR {
+			return
+		}
+		b = b[max(n, 0):]
+	}
+}
+
 // asked waits for the client's word, or its end.
-func asked(told *os.File, kills chan<- time.Duration) {
+func asked(kills chan<- time.Duration) {
+	var word [64]byte
+	got := 0
+	for got < len(word) {
+		n, err := syscall.Read(toldFD, word[got:])
+		if err == syscall.EINTR {
+			continue
+		}
+		if n <= 0 {
+			break
+		}
+		got += n
+	}
 	grace := deadGrace
-	b, err := io.ReadAll(io.LimitReader(told, 64))
-	if n, bad := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && bad == nil {
+	if n, err := strconv.ParseInt(strings.TrimSpace(string(word[:got])), 10, 64); err == nil {
 		grace = time.Duration(n)
 	}
 	kills <- grace
 }
 
-// signalled passes SIGTERM on, for now and for later.
-func signalled(kills, later chan<- time.Duration) {
-	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, syscall.SIGTERM)
-	for range stop {
-		for _, c := range []chan<- time.Duration{kills, later} {
-			select {
-			case c <- deadGrace:
-			default:
-			}
-		}
-	}
-}
-
 // linger returns when nothing lives below this process any more.
-func linger(child <-chan os.Signal, kills <-chan time.Duration) {
+func linger(signals <-chan os.Signal) {
 	for {
 		for {
 			var ws syscall.WaitStatus
@@ -89,21 +94,19 @@ func linger(child <-chan os.Signal, kills <-chan time.Duration) {
 				break
 			}
 		}
-		select {
-		case <-child:
-		case grace := <-kills:
-			proc.End(func() []proc.Process { return proc.Below(proc.All(), os.Getpid()) }, grace, patience)
+		if <-signals == syscall.SIGTERM {
+			proc.End(below, deadGrace, patience)
 		}
 	}
 }
 
 // release lets go of the command's streams and folder, which are not this process's to hold.
 func release() {
-	if null, err := os.OpenFile("/dev/null", os.O_RDWR, 0); err == nil {
+	if null, err := syscall.Open("/dev/null", syscall.O_RDWR|syscall.O_CLOEXEC, 0); err == nil {
 		for fd := range 3 {
-			syscall.Dup3(int(null.Fd()), fd, 0)
+			syscall.Dup3(null, fd, 0)
 		}
-		null.Close()
+		syscall.Close(null)
 	}
-	os.Chdir("/")
+	syscall.Chdir("/")
 }
