@@ -3,12 +3,11 @@ package artifact
 import (
 	"context"
 	"io"
-	"os"
 	"strings"
 
 	"agentenv/fault"
 	"agentenv/store"
-	"agentenv/store/object"
+	"agentenv/store/image"
 )
 
 // DefaultPlatform is the platform that images are built for when a writer names none.
@@ -50,19 +49,6 @@ func RegistryOf(ref string) string {
 	return ""
 }
 
-// LoopbackRegistry reports whether a registry host is this machine.
-func LoopbackRegistry(host string) bool {
-	h := strings.ToLower(host)
-	if strings.HasPrefix(h, "[") {
-		return strings.HasPrefix(h, "[::1]")
-	}
-	if h == "::1" {
-		return true
-	}
-	h, _, _ = strings.Cut(h, ":")
-	return h == "localhost" || h == "0.0.0.0" || h == "host.docker.internal" || strings.HasPrefix(h, "127.")
-}
-
 // BuildName returns the image name of a build of these sources for the artifact id: equal sources give equal names.
 func BuildName(id, sourceDigest string) string {
 	tag := strings.TrimPrefix(sourceDigest, "sha256:")
@@ -101,7 +87,7 @@ func (d *DockerImage) LoadProblem(here bool, platform string) string {
 	case d.TarURL != "" || d.ContextOnly():
 		return mismatch
 	case RegistryOf(d.Image) != "":
-		if !here && LoopbackRegistry(RegistryOf(d.Image)) {
+		if !here && image.IsLoopback(RegistryOf(d.Image)) {
 			return who + " is in the registry of this machine (" + d.Image + "), which a sandbox elsewhere cannot reach: push it to a shared registry"
 		}
 		return mismatch
@@ -117,75 +103,10 @@ func (d *DockerImage) ByNameProblem(here bool) string {
 		return who + " is a build context and must be built first: push the build to a registry and put that reference"
 	case d.UnderBuildTag() && !here:
 		return who + " has only the name of its build (" + d.Image + "), which cannot be pulled: push it to a registry"
-	case !here && LoopbackRegistry(RegistryOf(d.Image)):
+	case !here && image.IsLoopback(RegistryOf(d.Image)):
 		return who + " is in the registry of this machine (" + d.Image + "), which a sandbox elsewhere cannot reach: push it to a shared registry"
 	}
 	return ""
-}
-
-// ContextImage says what an image of a build context is.
-type ContextImage struct {
-	Description string
-	Platform    string // "" = the sandbox's own
-	Context     *BuildContext
-}
-
-// PutContext stores an image that is a build context alone; no engine is needed. Its name is BuildName of the sources. The archive is
-// written while it is read, and a file that changes meanwhile is a Conflict that stores nothing under the id.
-func (s *Store) PutContext(ctx context.Context, id string, in ContextImage) (*DockerImage, error) {
-	ctx = scoped(ctx, id)
-	prefix, err := s.attempt(ctx, TypeDockerImage, id)
-	if err != nil {
-		return nil, err
-	}
-	platform := NormalizePlatform(in.Platform)
-	digest := in.Context.SourceDigest(platform)
-	tmp, err := os.CreateTemp("", "agentenv-context-*.tar.gz")
-	if err != nil {
-		return nil, fault.Wrap(fault.Unavailable, err, "artifact %s: make a temporary file for the build context", id)
-	}
-	defer os.Remove(tmp.Name())
-	defer tmp.Close()
-	if err := in.Context.Archive(ctx, tmp); err != nil {
-		return nil, fault.At(err, "artifact %s", id)
-	}
-	size, err := tmp.Seek(0, io.SeekCurrent)
-	if err == nil {
-		_, err = tmp.Seek(0, io.SeekStart)
-	}
-	if err != nil {
-		return nil, fault.Wrap(fault.Unavailable, err, "artifact %s: read the build context back", id)
-	}
-	w, err := s.objects.Put(ctx, object.Item{Key: prefix + "build-context.tar.gz", ContentType: "application/gzip", Size: size, Body: tmp}, false)
-	if err != nil {
-		return nil, fault.At(err, "artifact %s", id)
-	}
-	return put(ctx, s, &DockerImage{head: head{id: id}, Description: in.Description, Image: BuildName(id, digest), ContextURL: w.URL,
-		Dockerfile: in.Context.Dockerfile(), Platform: platform, SourceDigest: digest})
-}
-
-// RefImage says what an image in a registry is.
-type RefImage struct {
-	Description string
-	Ref         string // with its registry spelled out, and a digest when it is pinned already
-	Platform    string // "" = the sandbox's own
-}
-
-// PutRef stores an image that lies in a registry, by its reference, which the caller has pinned to a digest. A reference that spells
-// out no registry, or one of this machine while the id's images belong elsewhere, is Invalid.
-func (s *Store) PutRef(ctx context.Context, id string, in RefImage) (*DockerImage, error) {
-	ctx = scoped(ctx, id)
-	if err := s.check(ctx, id); err != nil {
-		return nil, err
-	}
-	if RegistryOf(in.Ref) == "" {
-		full := "docker.io/" + in.Ref
-		if !strings.Contains(in.Ref, "/") {
-			full = "docker.io/library/" + in.Ref
-		}
-		return nil, fault.New(fault.Invalid, "artifact %s: the image %q must spell out its registry, as in %s", id, in.Ref, full)
-	}
-	return put(ctx, s, &DockerImage{head: head{id: id}, Description: in.Description, Image: in.Ref, Platform: NormalizePlatform(in.Platform)})
 }
 
 // OpenContext streams the build context (a tar.gz) of an image; NotFound when it holds none.

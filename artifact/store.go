@@ -16,6 +16,7 @@ import (
 	"agentenv/store"
 	"agentenv/store/doc"
 	"agentenv/store/document"
+	"agentenv/store/image"
 	"agentenv/store/object"
 )
 
@@ -29,17 +30,21 @@ const insertAttempts = 3
 type Options struct {
 	Documents document.Store
 	Objects   object.Store
-	Prefix    string            // put before every object key, with "/"; "" = none
-	Aliases   map[string]string // old type name → name it is read as
-	Custom    []string          // further types, kept as documents
-	Log       *slog.Logger      // nil = nothing is logged
-	Now       func() time.Time  // nil = time.Now
+	Images    image.Store                                           // where local images are pushed; nil = they are only saved
+	Pin       func(ctx context.Context, ref string) (string, error) // resolves a tag to the digest its registry serves; nil = tags are refused
+	Prefix    string                                                // put before every object key, with "/"; "" = none
+	Aliases   map[string]string                                     // old type name → name it is read as
+	Custom    []string                                              // further types, kept as documents
+	Log       *slog.Logger                                          // nil = nothing is logged
+	Now       func() time.Time                                      // nil = time.Now
 }
 
 // Store reads and writes artifacts. It holds no connection of its own and is safe for concurrent use.
 type Store struct {
 	docs    document.Store
 	objects object.Store
+	images  image.Store
+	pin     func(ctx context.Context, ref string) (string, error)
 	prefix  string
 	aliases map[string]string
 	custom  map[string]bool
@@ -55,7 +60,7 @@ var builtin = []string{TypeCLI, TypeFile, TypeUniverse, TypeDockerImage, TypeEnv
 // New returns a store over the given stores. Errors are Invalid: a custom type that is built in or named twice, an alias that
 // names itself, is a chain, has no registered target, or is itself a registered type.
 func New(o Options) (*Store, error) {
-	s := &Store{docs: o.Documents, objects: o.Objects, aliases: o.Aliases, custom: map[string]bool{}, log: o.Log, now: o.Now}
+	s := &Store{docs: o.Documents, objects: o.Objects, images: o.Images, pin: o.Pin, aliases: o.Aliases, custom: map[string]bool{}, log: o.Log, now: o.Now}
 	if o.Prefix != "" {
 		s.prefix = o.Prefix + "/"
 	}
@@ -384,7 +389,11 @@ func (s *Store) attempt(ctx context.Context, typ, id string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%sartifacts/%s/%s/%d-%s/", s.prefix, typ, store.KeySegment(id), v, RandomHex(4)), nil
+	return s.attemptAt(typ, id, v), nil
+}
+
+func (s *Store) attemptAt(typ, id string, v int64) string {
+	return fmt.Sprintf("%sartifacts/%s/%s/%d-%s/", s.prefix, typ, store.KeySegment(id), v, RandomHex(4))
 }
 
 // RandomHex returns n random bytes as 2n hex digits, from the system's own generator.

@@ -1,4 +1,5 @@
-// Package imagebuild builds images through the BuildKit that is part of a Docker Engine, so that no client plugin is needed.
+// Package imagebuild builds images through the BuildKit that is part of a Docker Engine, so that no client plugin is needed, and takes
+// finished ones out of the engine.
 package imagebuild
 
 import (

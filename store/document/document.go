@@ -117,9 +117,12 @@ type Update struct {
 	Push     *doc.Object // dotted path → []any
 }
 
-// Index is an index over top-level or dotted fields.
+// Index is an index over top-level or dotted fields. With Expires, documents whose one indexed field holds a text that is a time
+// (RFC 3339) are gone TTL seconds after it, for whoever uses a store on which the index was declared: no read or update finds them,
+// and they are in no other document's way. Anything else in the field keeps its document.
 type Index struct {
-	Fields []string
-	Unique bool
-	TTL    int // seconds after which documents may go, counted from the (time) field; 0 = never
+	Fields  []string
+	Unique  bool
+	Expires bool // for a single field of an index that is not unique
+	TTL     int  // counts with Expires only
 }

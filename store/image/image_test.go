@@ -144,6 +144,11 @@ func TestRegistryAndRouter(t *testing.T) {
 	if err := r.EnsureRepository(t.Context(), "x"); err != nil {
 		t.Error(err)
 	}
+	for repository, here := range map[string]bool{"x": false, "local/x-1": true} {
+		if image.OnThisMachine(r, repository) != here || !image.OnThisMachine(local, repository) || image.OnThisMachine(base, repository) {
+			t.Errorf("%s is kept elsewhere", repository)
+		}
+	}
 	if image.NewRouter(local, local) != image.Store(local) {
 		t.Error("one host needs no router")
 	}

@@ -56,3 +56,15 @@ func (r *Router) EnsureRepository(ctx context.Context, repository string) error 
 
 // Host returns the configured registry's host.
 func (r *Router) Host() string { return r.configured.Host() }
+
+// OnThisMachine reports whether the images of a repository are kept in the local registry, which no other machine reaches.
+func OnThisMachine(s Store, repository string) bool {
+	if r, ok := s.(*Router); ok {
+		s = r.configured
+		if isLocalRepository(repository) {
+			s = r.local
+		}
+	}
+	_, local := s.(*Local)
+	return local
+}

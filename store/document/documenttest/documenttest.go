@@ -28,7 +28,7 @@ func RunContext(t *testing.T, ctx context.Context, open func(t *testing.T) docum
 		{"find many", findMany}, {"latest", latest}, {"latest order", latestOrder}, {"odd versions", oddVersions},
 		{"distinct", distinct}, {"round trip", roundTrip}, {"bad documents", badDocuments}, {"transactions", transactions},
 		{"versioned", versioned}, {"races", races}, {"compare and swap", compareAndSwap}, {"canceled", canceled},
-		{"empty store", emptyStore}, {"indexed equals scanned", indexedEqualsScanned},
+		{"empty store", emptyStore}, {"expiry", expiry}, {"indexed equals scanned", indexedEqualsScanned},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := open(t)

@@ -16,7 +16,7 @@ func (c *session) LatestVersion(ctx context.Context, coll, id string) (int64, er
 	if err != nil || t == nil {
 		return 0, err
 	}
-	if v, ok := sqlValue(id); ok && slices.ContainsFunc(t.indexes, func(ix index) bool {
+	if v, ok := sqlValue(id); ok && c.s.expiry(t.name) == nil && slices.ContainsFunc(t.indexes, func(ix index) bool {
 		return ix.unique && slices.Equal(ix.fields, []string{"id", "version"})
 	}) {
 		// A text sorts above every number, so an integer on top is the highest version.

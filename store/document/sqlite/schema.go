@@ -64,6 +64,9 @@ func indexName(coll string, ix document.Index) (string, error) {
 			return "", fault.New(fault.Invalid, "index field %q of %s: only A-Z, a-z, 0-9, _ and . are possible", f, coll)
 		}
 	}
+	if ix.Expires && (ix.Unique || len(ix.Fields) != 1) {
+		return "", fault.New(fault.Invalid, "an index of %s by which documents expire must be of one field and not unique", coll)
+	}
 	name := t + "_" + strings.ReplaceAll(strings.Join(ix.Fields, "_"), ".", "_")
 	if ix.Unique {
 		return name + "_unique", nil

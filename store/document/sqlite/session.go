@@ -35,6 +35,7 @@ func parse(text []byte) (*doc.Object, error) { return doc.ParseObject(text, doc.
 func (c *session) eachRow(ctx context.Context, t *table, query string, args []any, f document.Filter, parse func([]byte) (*doc.Object, error),
 	fn func(stored) bool) error {
 	var text sql.RawBytes
+	goes := c.s.expiry(t.name)
 	return c.scan(ctx, query, args, func(r *sql.Rows) (bool, error) {
 		var row stored
 		if err := r.Scan(&row.rowid, &text); err != nil {
@@ -44,7 +45,7 @@ func (c *session) eachRow(ctx context.Context, t *table, query string, args []an
 		if row.doc, err = parse(text); err != nil {
 			return false, fault.At(err, "%s: row %d of %s", c.s.path, row.rowid, t.name)
 		}
-		return !f.Match(row.doc) || fn(row), nil
+		return !f.Match(row.doc) || goes.past(row.doc) || fn(row), nil
 	})
 }
 
@@ -93,11 +94,11 @@ func (c *session) Query(ctx context.Context, coll string, q document.Query) (out
 }
 
 func (c *session) Count(ctx context.Context, coll string, f document.Filter) (n int, err error) {
-	if len(f) == 0 {
-		t, err := c.table(ctx, coll)
-		if err != nil || t == nil {
-			return 0, err
-		}
+	t, err := c.table(ctx, coll)
+	if err != nil || t == nil {
+		return 0, err
+	}
+	if len(f) == 0 && c.s.expiry(t.name) == nil {
 		err = c.scan(ctx, `SELECT count(*) FROM "`+t.name+`"`, nil, func(r *sql.Rows) (bool, error) { return false, r.Scan(&n) })
 		return n, err
 	}
@@ -161,6 +162,9 @@ func (c *session) Insert(ctx context.Context, coll string, d *doc.Object) error 
 	if err != nil {
 		return err
 	}
+	if err := c.sweep(ctx, t.name, 0); err != nil {
+		return err
+	}
 	return c.duplicate(coll, d, c.exec(ctx, `INSERT INTO "`+t.name+`" (doc) VALUES (?)`, js))
 }
 
@@ -187,6 +191,9 @@ func (c *session) store(ctx context.Context, coll string, rowid int64, d *doc.Ob
 	}
 	name, err := tableName(coll)
 	if err != nil {
+		return err
+	}
+	if err := c.sweep(ctx, name, rowid); err != nil {
 		return err
 	}
 	return c.duplicate(coll, d, c.exec(ctx, `UPDATE "`+name+`" SET doc = ? WHERE rowid = ?`, js, rowid))
@@ -287,6 +294,7 @@ func (c *session) EnsureIndex(ctx context.Context, coll string, ix document.Inde
 	if err != nil {
 		return err
 	}
+	c.s.expire(coll, ix)
 	t, err := c.ensureTable(ctx, coll)
 	if err != nil || t.has(name) {
 		return err

@@ -42,6 +42,10 @@ func (c *session) setFields(ctx context.Context, coll string, f document.Filter,
 		key, _, _ := strings.Cut(p.Path, ".")
 		asked[key] = true
 	}
+	if goes := c.s.expiry(t.name); goes != nil {
+		key, _, _ := strings.Cut(goes.field, ".")
+		asked[key] = true
+	}
 	top := func(text []byte) (*doc.Object, error) {
 		if len(text) < spliceFrom {
 			return parse(text)

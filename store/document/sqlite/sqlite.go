@@ -32,6 +32,7 @@ type Options struct {
 	Wait     time.Duration         // how long a write waits for another process's lock; 0 = 5 s
 	CheckID  func(id string) error // what ids the store takes; nil = store.CheckUnencodedID
 	MaxReads int                   // read connections at most; 0 = 4
+	Now      func() time.Time      // what expiring documents are measured by; nil = time.Now
 }
 
 // Store is an SQLite document store. It implements document.Store.
@@ -40,6 +41,7 @@ type Store struct {
 	log     *slog.Logger
 	wait    time.Duration
 	checkID func(string) error
+	now     func() time.Time
 
 	commits commitQueue
 	readers chan struct{} // one token for each read in flight
@@ -52,6 +54,7 @@ type Store struct {
 	reads  sync.WaitGroup
 	closed bool
 	wanted map[string][]document.Index // declared before their table was there
+	goes   map[string]expiry           // by table
 }
 
 var _ document.Store = (*Store)(nil)
@@ -67,16 +70,20 @@ func New(o Options) (*Store, error) {
 		return nil, fault.Wrap(fault.Invalid, err, "the SQLite path %s", o.Path)
 	}
 	s := &Store{
-		path: path, log: o.Log, wait: o.Wait, checkID: o.CheckID,
+		path: path, log: o.Log, wait: o.Wait, checkID: o.CheckID, now: o.Now,
 		readers: make(chan struct{}, max(o.MaxReads, 0)+4*boolInt(o.MaxReads <= 0)),
 		unused:  make(chan struct{}),
 		wanted:  map[string][]document.Index{},
+		goes:    map[string]expiry{},
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	if s.wait == 0 {
 		s.wait = 5 * time.Second
+	}
+	if s.now == nil {
+		s.now = time.Now
 	}
 	if s.checkID == nil {
 		s.checkID = store.CheckUnencodedID
@@ -292,14 +299,15 @@ func (s *Store) Delete(ctx context.Context, coll string, f document.Filter) (n i
 }
 
 // EnsureIndex declares an index. While the file or the collection is not there it is only remembered, and made by the
-// first write to the collection, so that commands that only look create nothing.
+// first write to the collection, so that commands that only look create nothing. What has expired by the first declaration of an
+// index with Expires is deleted then, later by inserts and updates in the collection.
 func (s *Store) EnsureIndex(ctx context.Context, coll string, ix document.Index) error {
 	name, err := indexName(coll, ix)
 	if err != nil {
 		return err
 	}
-	if ix.TTL > 0 {
-		s.log.Debug("documents do not expire in an SQLite store", "collection", coll)
+	if s.expire(coll, ix) {
+		defer s.sweep(ctx, coll)
 	}
 	missing := true
 	if err := s.read(ctx, func(r *session) error {
