@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"agentenv/fault"
+	"agentenv/store"
 )
 
 // downloadParallel is how many files Download writes at once when the caller does not say.
@@ -88,7 +89,7 @@ func downloadOne(ctx context.Context, root *os.Root, name string, m Member) (int
 	if err != nil {
 		return 0, err
 	}
-	n, err := io.Copy(f, r)
+	n, err := io.Copy(f, store.ReaderUntil(ctx, r))
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}

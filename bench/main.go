@@ -1,5 +1,6 @@
 // Command bench measures agent-env beside the reference and the limit (docker run, docker cp, one SQLite commit) in one run, on
-// this machine, and prints a table of ratios. It needs a Docker Engine; what the reference cannot do here is left blank.
+// this machine, and prints a table of ratios. It needs a Docker Engine; where the reference gives no figure the table says why, or
+// "-" where there is nothing to compare.
 //
 //	go run ./bench [-program bin/agent-env] [-reference PATH] [-only REGEXP] [-big BYTES]
 package main

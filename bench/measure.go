@@ -7,18 +7,21 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"syscall"
+	"strings"
 	"time"
 )
 
-// measure is one figure; the zero value is none.
+// measure is one figure; the zero value is none. One without a unit has a note instead of a figure, or nothing to say.
 type measure struct {
 	value float64
-	unit  string // "s" or "MiB"
+	unit  string // "s", "MiB" or "commits"
+	note  string
 }
 
 func (m measure) String() string {
 	switch {
+	case m.note != "":
+		return m.note
 	case m.unit == "":
 		return "-"
 	case m.unit == "s" && m.value < 0.1:
@@ -45,27 +48,55 @@ func ratio(a, b measure) string {
 // usage is what one finished process took.
 type usage struct {
 	wall, cpu float64 // seconds, children included
-	rss       float64 // MiB, the largest single process
+	rss       float64 // MiB, the process itself
 	out       []byte
 }
 
-// command runs a program to its end.
+// command runs a program to its end. One that must stop before is asked first, so that it can take away what it made.
 func command(ctx context.Context, env []string, name string, args ...string) (usage, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), env...)
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, time.Minute
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	start := time.Now()
-	err := cmd.Run()
+	err := cmd.Start()
+	ended, held := make(chan struct{}), make(chan float64, 1)
+	if err == nil {
+		go func() { held <- peak(cmd.Process.Pid, ended) }()
+		err = cmd.Wait()
+	} else {
+		held <- 0
+	}
 	u := usage{wall: time.Since(start).Seconds(), out: out.Bytes()}
+	close(ended)
+	u.rss = <-held
 	if err != nil {
 		return u, fmt.Errorf("%s %v: %w\n%s%s", name, args, err, tail(out.Bytes()), tail(errs.Bytes()))
 	}
 	u.cpu = cmd.ProcessState.UserTime().Seconds() + cmd.ProcessState.SystemTime().Seconds()
-	if ru, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		u.rss = float64(ru.Maxrss) / 1024
-	}
 	return u, nil
+}
+
+// peak returns the largest memory, in MiB, that a process held until ended. What the system counts for a child begins with what its
+// parent held.
+func peak(pid int, ended <-chan struct{}) (most float64) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ended:
+			return most
+		case <-tick.C:
+			status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+			for line := range strings.Lines(string(status)) {
+				var kib float64
+				if _, err := fmt.Sscanf(line, "VmHWM: %f kB", &kib); err == nil {
+					most = kib / 1024
+				}
+			}
+		}
+	}
 }
 
 func tail(b []byte) []byte { return b[max(0, len(b)-2000):] }
@@ -89,4 +120,4 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-func seconds(v float64) measure { return measure{v, "s"} }
+func seconds(v float64) measure { return measure{value: v, unit: "s"} }

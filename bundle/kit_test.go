@@ -291,6 +291,12 @@ func (l *ledgerOfDeployed) Teardown(_ context.Context, _ string, c *doc.Object) 
 	return out
 }
 
+func (l *ledgerOfDeployed) Alive(context.Context, task.Sandbox) (bool, error) { return true, nil }
+
+func (l *ledgerOfDeployed) Adopt(context.Context, string) error { return nil }
+
+func (l *ledgerOfDeployed) Discard(context.Context, string, []string) error { return nil }
+
 func (l *ledgerOfDeployed) Describe(_ context.Context, _ string, c *doc.Object) []bundle.Kept {
 	var out []bundle.Kept
 	for _, r := range task.Recorded(c) {

@@ -32,6 +32,7 @@ type entry struct {
 	meta    []universeFile
 
 	version int64
+	resumes string // the run that goes on; "" = a new one
 	reused  bool
 	adopted bool
 	reasons []string
@@ -45,6 +46,7 @@ type Plan struct {
 	sel     Selection
 	entries []*entry // artifacts and skills in write order
 	tasks   []*entry
+	group   string // run group of what goes on; "" = a new one
 	evals   []*entry
 	members map[*entry][]*entry // eval → its tasks
 	unnamed []*Entity           // tasks that no selected eval names

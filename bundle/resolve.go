@@ -118,9 +118,6 @@ func (r *resolver) task(e *Entity) *resolved {
 			r.p.add(where, "steps of the type "+typ.Name+" are not supported yet")
 			continue
 		}
-		if s.Value("retry_config") != nil {
-			r.p.add(where, "retry_config is not supported yet")
-		}
 		for _, pos := range references(s, typ.Refs) {
 			if pos.ref.Output {
 				continue

@@ -25,6 +25,7 @@ type Teardown interface {
 	Teardown(ctx context.Context, instance string, context *doc.Object) TornDown
 	// Describe returns what a run deployed that is still up, with where it can be reached, without ending it.
 	Describe(ctx context.Context, instance string, context *doc.Object) []Kept
+	task.SandboxKeeper
 }
 
 // TornDown is what became of one run's sandboxes.
@@ -72,10 +73,11 @@ type session struct {
 	halt     context.CancelFunc      // of the teardown
 	teardown context.Context
 
-	mu     sync.Mutex
-	signal os.Signal
-	active int
-	kept   []*Run
+	mu      sync.Mutex
+	signal  os.Signal
+	refused error // why a run does not go on
+	active  int
+	kept    []*Run
 }
 
 // Run runs the plan's tasks, each once, at most Parallel at a time, tears down what each deployed as it ends, and sums up. A run that
@@ -88,7 +90,10 @@ func (p *Plan) Run(ctx context.Context, o RunOptions) *Summary {
 	if o.Progress == nil {
 		o.Progress = silent{}
 	}
-	r := &session{p: p, o: o, group: newGroup()}
+	r := &session{p: p, o: o, group: p.group}
+	if r.group == "" {
+		r.group = newGroup()
+	}
 	sum := &Summary{RunGroup: r.group}
 	run, stop := context.WithCancelCause(ctx)
 	r.stop = stop
@@ -123,7 +128,7 @@ func (p *Plan) Run(ctx context.Context, o RunOptions) *Summary {
 	close(ended)
 	watch.Wait()
 	sum.Runs = runs
-	sum.Signal = r.signal
+	sum.Signal, sum.Refused = r.signal, r.refused
 	for _, en := range p.evals {
 		sum.Evals = append(sum.Evals, evalOf(en, p.members[en], runs, p.tasks))
 	}
@@ -174,9 +179,11 @@ func (r *session) one(ctx context.Context, en *entry, out *Run) {
 		r.mu.Unlock()
 	}()
 	start := time.Now()
-	// Under an id of ours the run starts only if it can be recorded: what it deploys is found again through its record.
-	res, err := r.o.Runs.Run(store.WithRunScope(ctx, en.e.ID), en.r.task, task.Options{
-		Instance: task.NewInstanceID(en.r.task.ID), Metadata: r.metadata(en), AgentModel: r.o.Model, Observer: observer{en.e.Path, r.o.Progress}, Log: r.p.p.Log})
+	res, err := r.execute(store.WithRunScope(ctx, en.e.ID), en)
+	if en.resumes != "" && res == nil {
+		r.refused = err
+		return
+	}
 	out.Started = true
 	out.take(res, err, time.Since(start), ctx.Err() != nil)
 	var context *doc.Object
@@ -200,6 +207,16 @@ func (r *session) one(ctx context.Context, en *entry, out *Run) {
 		out.TornDown = r.o.Teardown.Teardown(r.teardown, out.Instance, context)
 	}
 	r.o.Progress.RunEnded(out)
+}
+
+func (r *session) execute(ctx context.Context, en *entry) (*task.Result, error) {
+	o := task.Options{Observer: observer{en.e.Path, r.o.Progress}, Log: r.p.p.Log, Keeper: r.o.Teardown}
+	if en.resumes != "" {
+		return r.o.Runs.Resume(ctx, en.r.task, en.resumes, o)
+	}
+	// Under an id of ours the run starts only if it can be recorded: what it deploys is found again through its record.
+	o.Instance, o.Metadata, o.AgentModel = task.NewInstanceID(en.r.task.ID), r.metadata(en), r.o.Model
+	return r.o.Runs.Run(ctx, en.r.task, o)
 }
 
 // metadata is the initial context.metadata of a run.

@@ -85,6 +85,7 @@ type Summary struct {
 	Ended    []Sandbox
 	Left     []Sandbox
 	Signal   os.Signal // that stopped the runs, nil = none
+	Refused  error     // why the run that was to go on does not: it is as it was, and the rest of the summary says nothing
 
 	keep func(say func(string))
 }

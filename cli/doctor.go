@@ -25,6 +25,9 @@ func (a *App) examine(ctx context.Context, s *Services, asJSON bool) error {
 	out := []any{}
 	for _, c := range s.Checks {
 		f := c.Look(ctx)
+		if ctx.Err() != nil {
+			return context.Cause(ctx) // what a look that was broken off found says nothing
+		}
 		state := "ok"
 		switch {
 		case len(f.Lacks) > 0 && f.Needed:

@@ -128,9 +128,8 @@ const baseFieldsText = `Every step has these fields:
 | ` + "`depends_on`" + ` | list | every earlier step | ids of steps that come before (` + "`\"a\"` or `{\"task_step_id\": \"a\"}`" + `); ` + "`[]`" + ` means none. Steps that do not wait for each other run at the same time |
 | ` + "`fail_task_on_error`" + ` | boolean | true | false: a failure is recorded and the run goes on; the outcome of ` + "`agent-env run`" + ` is still ` + "`failed`" + ` |
 | ` + "`step_timeout_seconds`" + ` | number | none | ends the step after that long (ours: the reference ignores it in bundles and stored tasks, and its ` + "`task create`" + ` refuses unknown step keys) |
+| ` + "`retry_config`" + ` | object | none | what happens when the step fails: the run goes back and tries again; see [Retries](retries.md) |
 | ` + "`metadata`" + ` | object | ` + "`{}`" + ` | where the kind of step has it |
-
-` + "`retry_config`" + ` is read and kept, and not supported yet.
 
 A task file is a JSON array of steps, or (ours) an object with the array under ` + "`steps`" + ` and beside it ` + "`max_parallel_steps`" + ` (how many steps of a run go on at once; 0 = no limit) and ` +
 	"`fail_fast`" + ` (a failure that fails the task cancels the steps still running).

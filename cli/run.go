@@ -14,6 +14,7 @@ import (
 type runFlags struct {
 	sel                  bundle.Selection
 	model, user, judge   string
+	resume               string
 	keep, dryRun, asJSON bool
 	parallel             int
 }
@@ -27,6 +28,9 @@ func (a *App) runCommand() *cobra.Command {
 			"Without BUNDLE it lists the bundles that ship with the program. Exits 1 when a task failed (a score below 1 is no failure).",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.resume != "" {
+				return a.resumeRun(cmd, args, f)
+			}
 			if len(args) == 0 {
 				if cmd.Flags().NFlag() > 0 {
 					return usagef(cmd, "options need a BUNDLE: a folder, or a name that `agent-env run` lists")
@@ -42,7 +46,9 @@ func (a *App) runCommand() *cobra.Command {
 			if f.parallel < 1 {
 				return usagef(cmd, "-j must be at least 1")
 			}
-			return a.run(cmd, args[0], f)
+			return a.run(cmd, f, func(s *Services, sig *signals, show *display, out io.Writer) (*bundle.Plan, error) {
+				return a.planned(cmd, s, sig, show, out, args[0], f)
+			})
 		},
 		ValidArgsFunction: a.completeBundles,
 	}
@@ -56,6 +62,7 @@ func (a *App) runCommand() *cobra.Command {
 	fl.StringVar(&f.sel.Sandbox, "sandbox", "", "provider of every sandbox, or several separated by commas")
 	fl.BoolVar(&f.keep, "keep", false, "leave what finished tasks deployed up until a signal comes")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "check everything and say what would be written and run")
+	fl.StringVar(&f.resume, "resume", "", "go on with this run (an instance id) from what it has done, instead of starting a BUNDLE")
 	fl.IntVarP(&f.parallel, "jobs", "j", defaultJobs(), "tasks at a time")
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", a.completeProviders)
 	fl.BoolVar(&f.asJSON, "json", false, "print the summary as one JSON document on standard output, progress on standard error")
@@ -65,7 +72,8 @@ func (a *App) runCommand() *cobra.Command {
 // defaultJobs is four tasks a core: tasks mostly wait.
 func defaultJobs() int { return max(4, 4*runtime.NumCPU()) }
 
-func (a *App) run(cmd *cobra.Command, text string, f runFlags) error {
+// run runs what prepare plans (nil without an error: there is nothing to run), shows its progress and sums up.
+func (a *App) run(cmd *cobra.Command, f runFlags, prepare func(*Services, *signals, *display, io.Writer) (*bundle.Plan, error)) error {
 	sig, stop := watchSignals()
 	defer stop()
 	out := a.Stdout
@@ -82,41 +90,20 @@ func (a *App) run(cmd *cobra.Command, text string, f runFlags) error {
 	}
 	defer s.Close()
 	logs.dir = s.LogDir
-	b, release, err := s.Catalog.Open(text, a.Env("HOME"))
-	if err != nil {
-		return err
-	}
-	defer release()
-	for _, name := range b.Ignored {
-		show.Note("ignored: " + name + " means nothing in a bundle")
-	}
-
-	var plan *bundle.Plan
-	err = sig.during(cmd.Context(), func(ctx context.Context) (err error) {
-		if plan, err = s.Bundles.Plan(ctx, b, f.sel); err != nil {
-			return err
-		}
-		if f.dryRun {
-			text, err := plan.DryRun(ctx)
-			if err != nil {
-				return err
-			}
-			_, err = io.WriteString(out, text)
-			return err
-		}
-		return plan.Materialize(ctx, show.lines.Say, show.Note)
-	})
-	release() // materialized: nothing of the folder is read any more
+	plan, err := prepare(s, sig, show, out)
 	switch code := sig.code(); {
 	case code != 0:
 		fmt.Fprintln(a.Stderr, "Cancelled before any task started.")
 		return exit(code)
-	case err != nil || f.dryRun:
+	case err != nil || plan == nil:
 		return err
 	}
 	sum := plan.Run(cmd.Context(), bundle.RunOptions{Runs: s.Engine, Teardown: s.Teardown, Parallel: f.parallel, Keep: f.keep,
 		Model: f.model, UserModel: f.user, JudgeModel: f.judge, Progress: show, Signals: sig.ch})
 	show.close()
+	if sum.Refused != nil {
+		return sum.Refused
+	}
 	say := func(line string) { fmt.Fprintln(out, line) }
 	io.WriteString(a.coloured(out), sum.Text())
 	sum.Hold(say)
@@ -128,6 +115,9 @@ func (a *App) run(cmd *cobra.Command, text string, f runFlags) error {
 		if file := logs.of(r.Instance); file != "" && r.Outcome == bundle.Failed {
 			fmt.Fprintf(a.Stderr, "log of %s: %s\n", r.Path, file)
 		}
+		if r.Instance != "" && (r.Outcome == bundle.Failed || r.Outcome == bundle.Cancelled) {
+			fmt.Fprintf(a.Stderr, "go on with %s: agent-env run --resume %s\n", r.Path, r.Instance)
+		}
 	}
 	if f.asJSON {
 		if err := a.printJSON(sum.Document()); err != nil {
@@ -138,6 +128,35 @@ func (a *App) run(cmd *cobra.Command, text string, f runFlags) error {
 		return exit(code)
 	}
 	return nil
+}
+
+// planned resolves and writes a bundle; a dry run only says what it would do, and plans nothing.
+func (a *App) planned(cmd *cobra.Command, s *Services, sig *signals, show *display, out io.Writer, text string, f runFlags) (*bundle.Plan, error) {
+	b, release, err := s.Catalog.Open(text, a.Env("HOME"))
+	if err != nil {
+		return nil, err
+	}
+	defer release() // once it is materialized, nothing of the folder is read any more
+	for _, name := range b.Ignored {
+		show.Note("ignored: " + name + " means nothing in a bundle")
+	}
+	var plan *bundle.Plan
+	err = sig.during(cmd.Context(), func(ctx context.Context) (err error) {
+		if plan, err = s.Bundles.Plan(ctx, b, f.sel); err != nil || !f.dryRun {
+			return err
+		}
+		text, err := plan.DryRun(ctx)
+		if err != nil {
+			return err
+		}
+		_, err = io.WriteString(out, text)
+		return err
+	})
+	if err != nil || f.dryRun {
+		return nil, err
+	}
+	err = sig.during(cmd.Context(), func(ctx context.Context) error { return plan.Materialize(ctx, show.lines.Say, show.Note) })
+	return plan, err
 }
 
 func (a *App) completeProviders(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {

@@ -14,7 +14,7 @@ import (
 )
 
 func (a *App) taskCommand() *cobra.Command {
-	return newGroup("task", "Stored tasks and the records of their runs", a.taskCreate(), a.taskGet(), a.taskValidate(), a.taskGetInstance())
+	return newGroup("task", "Stored tasks and the records of their runs", a.taskCreate(), a.taskGet(), a.taskValidate(), a.taskGetInstance(), a.taskResume())
 }
 
 func (a *App) taskCreate() *cobra.Command {
@@ -95,11 +95,15 @@ func (a *App) taskGet() *cobra.Command {
 	var id string
 	var version int64
 	return taskFlags(a.command("get", "Print a task's steps as JSON", func(ctx context.Context, s *Services) error {
-		t, err := s.Tasks.Get(ctx, id, version)
+		d, err := s.Tasks.Document(ctx, id, version)
 		if err != nil {
 			return err
 		}
-		return a.printJSON(t.StepDocuments())
+		steps := d.Value("steps")
+		if steps == nil {
+			steps = []any{}
+		}
+		return a.printJSON(steps)
 	}), &id, &version)
 }
 

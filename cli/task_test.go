@@ -2,8 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"context"
+	"log/slog"
+	"strings"
 	"testing"
 
+	"agentenv/store/doc"
 	"agentenv/task"
 )
 
@@ -17,6 +21,69 @@ func TestInstanceLines(t *testing.T) {
 	if err != nil || out.String() != want {
 		t.Errorf("%v\n%s\nwant\n%s", err, out.String(), want)
 	}
+}
+
+func parseIdle(string, *doc.Object) (task.Action, *doc.Object, error) { return idle{}, nil, nil }
+
+// TestStoredTaskIsShownAsItIs prints and checks what another program stored without a look at it.
+func TestStoredTaskIsShownAsItIs(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	reg, err := task.NewRegistry(&task.StepType{Name: "plain", Parse: parseIdle}, &task.StepType{Name: "counted", Parse: parseIdle, Fields: []task.Field{{Name: "count", Kind: task.Integer}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := b.app.Open
+	b.app.Open = func(ctx context.Context, log *slog.Logger) (*Services, error) {
+		s, err := open(ctx, log)
+		if err == nil {
+			s.Registry, s.Tasks = reg, task.NewTasks(reg, s.Documents, nil, nil)
+		}
+		return s, err
+	}
+	steps := `[
+  {
+    "type": "plain",
+    "id": "a",
+    "version": "1",
+    "project_id": 7
+  },
+  {
+    "id": "b",
+    "type": "counted",
+    "count": "many"
+  },
+  {
+    "id": "b",
+    "type": "nobody knows"
+  }
+]`
+	s, err := b.app.Open(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, text := range map[string]string{"all": steps, "first": steps[:strings.LastIndex(steps, ",\n  {")] + "\n]"} {
+		d, err := doc.ParseObject([]byte(`{"id":"`+id+`","type":"task","version":1,"steps":`+text+`}`), doc.Options{})
+		if err == nil {
+			err = s.Documents.Insert(t.Context(), "tasks", d)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.prints("task get --id "+id, text+"\n")
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := b.run("task", "validate", "--id", "all"); code != 1 || !strings.Contains(errs, "nobody knows") {
+		t.Errorf("a type that is not known: exit code %d, %s", code, errs)
+	}
+	code, _, errs := b.run("task", "validate", "--id", "first")
+	want := "  step \"b\" (position 1, counted): field \"count\" needs an integer, not string \"many\"\nError: task first version=1 has 1 problem\n"
+	if code != 1 || errs != want {
+		t.Errorf("exit code %d\n%s\nwant\n%s", code, errs, want)
+	}
+	b.prints("task get --id first", steps[:strings.LastIndex(steps, ",\n  {")]+"\n]\n")
 }
 
 func TestTaskLines(t *testing.T) {

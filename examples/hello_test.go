@@ -42,6 +42,12 @@ func (e ends) Teardown(ctx context.Context, _ string, c *doc.Object) bundle.Torn
 	return out
 }
 
+func (ends) Alive(context.Context, task.Sandbox) (bool, error) { return true, nil }
+
+func (ends) Adopt(context.Context, string) error { return nil }
+
+func (ends) Discard(context.Context, string, []string) error { return nil }
+
 func (ends) Describe(context.Context, string, *doc.Object) []bundle.Kept { return nil }
 
 // TestHelloPasses runs the bundle with the real steps, stores and provider, and with another default provider than its own.

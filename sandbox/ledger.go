@@ -166,6 +166,11 @@ func (l *Ledger) Mark(ctx context.Context, id string, s State) error {
 	return l.exec(ctx, `UPDATE sandboxes SET state=? WHERE id=?`, string(s), id)
 }
 
+// Adopt makes a process the owner of every sandbox of a run that is not known to be gone.
+func (l *Ledger) Adopt(ctx context.Context, instance string, p Process) error {
+	return l.exec(ctx, `UPDATE sandboxes SET host=?, boot=?, pid=?, pid_start=? WHERE instance=? AND state<>?`, p.Host, p.Boot, p.PID, p.Start, instance, string(Gone))
+}
+
 func (l *Ledger) exec(ctx context.Context, q string, args ...any) error {
 	st, err := l.prepare(ctx, q, false)
 	if err != nil || st == nil {

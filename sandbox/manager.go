@@ -415,6 +415,11 @@ func (m *Manager) drop(id string) {
 	}
 }
 
+// Adopt makes this process the owner of a run's sandboxes, so that prune leaves them alone while it lives.
+func (m *Manager) Adopt(ctx context.Context, instance string) error {
+	return m.ledger.Adopt(ctx, instance, m.self)
+}
+
 // Of returns the ledger's rows of one run whose sandboxes are not known to be gone.
 func (m *Manager) Of(ctx context.Context, instance string) ([]Row, error) {
 	return m.ledger.Alive(ctx, instance)

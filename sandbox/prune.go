@@ -48,6 +48,9 @@ func (m *Manager) List(ctx context.Context, stateMark string) (list []Listed, pr
 	}
 	for _, name := range m.order {
 		found, err := m.providers[name].List(ctx)
+		if ctx.Err() != nil {
+			return nil, nil, context.Cause(ctx)
+		}
 		if err != nil {
 			problems = append(problems, fault.At(err, "%s", name))
 		}

@@ -22,6 +22,9 @@ type Engine struct {
 	indexes  *indexes
 	log      *slog.Logger
 	now      func() time.Time
+
+	// Owner is put into the head of every run that the engine takes up; set it before use. The zero value: nobody.
+	Owner Owner
 }
 
 // NewEngine returns an engine over a registry and a document store. A nil log discards; now is the clock (nil: time.Now).
@@ -38,7 +41,7 @@ func NewEngine(reg *Registry, docs document.Store, log *slog.Logger, now func() 
 var _ Runs = (*Engine)(nil)
 
 // Run runs a task to its end and returns how it went; the error is that of the result. When the run cannot begin (a range out
-// of bounds, a step that is not supported yet, a seed that breaks the task, an instance id that cannot be recorded) the
+// of bounds, a stored step with a Problem, a step that is not supported yet, a seed that breaks the task, an instance id that cannot be recorded) the
 // result is nil, and nothing was recorded. When ctx ends, every step in flight is cancelled and awaited, and the run is
 // recorded as cancelled with the text of context.Cause(ctx) as its reason; the error is then of kind Canceled.
 // What the run deployed is still up when Run returns.
@@ -50,6 +53,9 @@ func (e *Engine) Run(ctx context.Context, t *Task, o Options) (*Result, error) {
 	}
 	seeded, err := e.registry.Substitute(t, meta.Obj("seed"))
 	if err != nil {
+		return nil, err
+	}
+	if err := readable(seeded); err != nil {
 		return nil, err
 	}
 	if missing := Supported(seeded); len(missing) > 0 {
@@ -67,7 +73,7 @@ func (e *Engine) Run(ctx context.Context, t *Task, o Options) (*Result, error) {
 	if o.AgentArtifactID != "" {
 		initial.Set("agent_artifact_id", o.AgentArtifactID)
 	}
-	x := &execution{engine: e, task: seeded, start: start, end: end, log: e.runLog(o, meta), began: e.now()}
+	x := &execution{engine: e, task: seeded, start: start, end: end, log: e.runLog(o, meta), began: e.now(), keeper: o.Keeper, classes: map[string]Class{}}
 	x.watch = &watch{observer: o.Observer, log: x.log}
 	if err := x.register(ctx, o.Instance, initial); err != nil {
 		return nil, err

@@ -22,6 +22,7 @@ type execution struct {
 	log        *slog.Logger
 	watch      *watch
 	began      time.Time
+	keeper     SandboxKeeper
 
 	instance string
 	rec      *recorder   // nil: the run is not recorded
@@ -33,13 +34,24 @@ type execution struct {
 	state     State
 	cancel    context.CancelCauseFunc
 	ended     chan *attempt
+	rewound   chan struct{} // the first retry can go on
 	running   sync.WaitGroup
 
-	held     []*attempt // failed for good or cancelled: no row of their own
+	retries  retries
+	veils    []veil           // what each part of the context hides, by commit
+	flying   map[int]*attempt // steps that run now
+	retrying map[int]*attempt // steps that failed and wait for their retry
+	held     []*attempt       // failed for good or cancelled: no row of their own
 	classes  map[string]Class
 	dropped  []RecordedSandbox
 	terminal error
 	failure  *Step // whose failure terminal is; nil when the run itself failed
+}
+
+// veil is what a committed step changed, of which secrets are only kept here; "" stands for what the run began with.
+type veil struct {
+	step    string
+	changes []change
 }
 
 // attempt is one execution of a step.
@@ -52,7 +64,10 @@ type attempt struct {
 	seconds float64
 	err     error
 	late    bool // its own timeout ended it
+	stop    context.CancelCauseFunc
 
+	dropped bool   // stopped in the span of a retry: nothing of it counts
+	retry   bool   // failed, and is tried again
 	status  string // of its row
 	changes []change
 	delta   *delta
@@ -92,6 +107,7 @@ func (x *execution) seed(initial *doc.Object) error {
 	x.hidden.hide(changes)
 	x.clean = d.apply(empty)
 	x.live = x.hidden.lay(x.clean).(*doc.Object)
+	x.veils, x.retries = []veil{{"", changes}}, newRetries(x.clean.Obj("metadata"))
 	return nil
 }
 
@@ -99,9 +115,11 @@ func (x *execution) run(ctx context.Context) *Result {
 	stepCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	x.cancel = cancel
-	x.ended = make(chan *attempt, x.end-x.start)
-	x.classes = map[string]Class{}
-	x.scheduler = NewScheduler(x.task, x.start, x.end)
+	x.ended, x.rewound = make(chan *attempt, x.end), make(chan struct{}, 1)
+	x.flying, x.retrying = map[int]*attempt{}, map[int]*attempt{}
+	if x.scheduler == nil {
+		x.scheduler = NewScheduler(x.task, x.start, x.end)
+	}
 	x.state = x.scheduler.Initial()
 
 	cancelled := ctx.Done()
@@ -120,6 +138,8 @@ func (x *execution) run(ctx context.Context) *Result {
 			}
 			x.foldIfDue(ctx, stepCtx, len(batch))
 			x.settle(ctx, stepCtx, batch)
+		case <-x.rewound:
+			x.next(stepCtx, Signal{Kind: SignalRewound})
 		case <-cancelled:
 			cancelled = nil
 			x.next(stepCtx, Signal{Kind: SignalCancelled})
@@ -143,8 +163,14 @@ func (x *execution) next(ctx context.Context, s Signal) {
 		switch c.Kind {
 		case CommandStart:
 			x.launch(ctx, c.Step)
+		case CommandStop:
+			if a := x.flying[c.Step]; a != nil { // else it has just ended
+				a.stop(fault.New(fault.Canceled, "stopped, since a step before it is run again"))
+			}
 		case CommandCancel:
 			x.cancel(fault.New(fault.Canceled, "cancelled, since another step failed"))
+		case CommandRewind:
+			x.rewind(ctx, c.Step)
 		}
 	}
 }
@@ -160,10 +186,13 @@ func (x *execution) launch(ctx context.Context, i int) {
 		ev.Progress = &p
 		x.watch.tell(func(o Observer) { o.StepProgress(ev) })
 	}
-	a := &attempt{index: i, step: s, run: run, base: x.clean, started: x.engine.now()}
+	ctx, stop := context.WithCancelCause(ctx)
+	a := &attempt{index: i, step: s, run: run, base: x.clean, started: x.engine.now(), stop: stop}
+	x.flying[i] = a
 	x.running.Add(1)
 	go func() {
 		defer x.running.Done()
+		defer stop(nil)
 		a.late, a.err = execute(ctx, s, run)
 		a.seconds = x.engine.now().Sub(a.started).Seconds()
 		x.ended <- a
@@ -205,12 +234,18 @@ func (x *execution) settle(ctx, stepCtx context.Context, batch []*attempt) {
 	now := x.clean
 	var rows []*attempt
 	for _, a := range batch {
+		delete(x.flying, a.index)
+		if a.dropped = x.state.Rewinding(a.index) && stepCtx.Err() == nil; a.dropped {
+			continue
+		}
 		cancelled := stepCtx.Err() != nil && a.err != nil && !a.late
 		x.merge(a, now, cancelled)
 		switch {
 		case cancelled:
 			a.err = fault.Wrap(fault.Canceled, a.err, "%s", cancelReason(stepCtx))
 			x.held = append(x.held, a)
+		case a.err != nil && x.mayRetry(stepCtx, a):
+			a.retry = true
 		case a.err != nil && a.step.FailsTask:
 			x.held = append(x.held, a)
 		default:
@@ -288,6 +323,7 @@ func (x *execution) commit(ctx context.Context, rows []*attempt, now *doc.Object
 	x.clean = now
 	for _, a := range rows {
 		x.hidden.hide(a.changes)
+		x.veils = append(x.veils, veil{a.step.ID, a.changes})
 		for _, p := range a.delta.overwrites {
 			x.log.Warn("a step replaced what another step wrote while it ran", "instance", x.instance, "step", a.step.ID, "path", dotted(p))
 		}
@@ -303,6 +339,13 @@ func (x *execution) conclude(stepCtx context.Context, a *attempt) {
 	attrs := []any{"instance", x.instance, "error", a.err}
 	signal := Signal{Kind: SignalCompleted, Step: a.index}
 	switch {
+	case a.dropped:
+		signal.Kind = SignalDropped
+		x.log.Info(what+" stopped: it is run again with a step before it", "instance", x.instance)
+	case a.retry:
+		signal.Kind, signal.From = SignalRetry, slices.IndexFunc(x.task.Steps, func(s *Step) bool { return s.ID == a.step.Retry.From })
+		x.retrying[a.index] = a
+		x.log.Warn(what+" failed and is tried again", attrs...)
 	case a.status == "success":
 		x.log.Info(fmt.Sprintf("%s completed in %.1f s", what, a.seconds), "instance", x.instance)
 	case a.status == "failure":
@@ -323,8 +366,8 @@ func (x *execution) conclude(stepCtx context.Context, a *attempt) {
 		}
 	}
 	ev := x.event(a.index, a)
-	ev.Tolerated = a.status == "failure"
-	if ev.Err == nil && a.status == "" {
+	ev.Tolerated, ev.Retried = a.status == "failure", a.retry || a.dropped
+	if ev.Err == nil && a.status == "" && !ev.Retried {
 		ev.Err = x.terminal
 	}
 	x.watch.tell(func(o Observer) { o.StepEnded(ev) })

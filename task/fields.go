@@ -11,11 +11,18 @@ import (
 
 // ownFields takes the type's own fields out of a step document: checked against the table, in its order, with defaults
 // filled in. Shorthands (Input) that were not given are left out.
-func (k *StepType) ownFields(d *doc.Object, strict bool) (*doc.Object, error) {
+func (k *StepType) ownFields(d *doc.Object, o ParseOptions) (*doc.Object, error) {
 	fields := &doc.Object{}
 	for i := range k.Fields {
 		f := &k.Fields[i]
 		v, given := d.Get(f.Name)
+		if o.Stored && given {
+			if f.Loose {
+				fields.Set(f.Name, v)
+				continue
+			}
+			v = f.adapted(v)
+		}
 		if v == nil {
 			if f.Required {
 				return nil, fault.New(fault.Invalid, "field %q is missing; it needs %s", f.Name, f.needs())
@@ -29,7 +36,7 @@ func (k *StepType) ownFields(d *doc.Object, strict bool) (*doc.Object, error) {
 		}
 		fields.Set(f.Name, v)
 	}
-	if strict {
+	if o.Strict {
 		for _, key := range d.Keys() {
 			if slices.Contains(baseFields, key) {
 				continue
@@ -42,26 +49,30 @@ func (k *StepType) ownFields(d *doc.Object, strict bool) (*doc.Object, error) {
 	return fields, nil
 }
 
-// verbatim takes everything but the base fields out of the document of a step whose type is not built in this version: its table
-// names only what refers to other entities, and nothing of such a step may be lost.
-func (k *StepType) verbatim(d *doc.Object) (*doc.Object, error) {
+// checkGiven checks a step whose type is not built in this version: its table names only what refers to other entities.
+func (k *StepType) checkGiven(d *doc.Object) error {
 	for i := range k.Fields {
 		f := &k.Fields[i]
 		if v := d.Value(f.Name); v != nil {
 			if p := f.problem(v); p != "" {
-				return nil, fault.New(fault.Invalid, "field %q %s", f.Name, p)
+				return fault.New(fault.Invalid, "field %q %s", f.Name, p)
 			}
 		} else if f.Required {
-			return nil, fault.New(fault.Invalid, "field %q is missing; it needs %s", f.Name, f.needs())
+			return fault.New(fault.Invalid, "field %q is missing; it needs %s", f.Name, f.needs())
 		}
 	}
+	return nil
+}
+
+// verbatim takes everything but the base fields out of a step's document, so that nothing of it is lost.
+func verbatim(d *doc.Object) *doc.Object {
 	fields := &doc.Object{}
 	for _, key := range d.Keys() {
 		if !slices.Contains(baseFields, key) {
 			fields.Set(key, d.Value(key))
 		}
 	}
-	return fields, nil
+	return fields
 }
 
 func (k *StepType) fieldNames() string {

@@ -3,6 +3,8 @@ package task
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 
 	"agentenv/fault"
 	"agentenv/store/doc"
@@ -11,6 +13,9 @@ import (
 // finish records how the run ended and returns its result. Every step has been awaited.
 func (x *execution) finish(ctx context.Context) *Result {
 	res := &Result{Instance: x.instance, Recorded: x.rec != nil, Steps: x.classes, Class: Passed, Status: "completed"}
+	for _, i := range slices.Sorted(maps.Keys(x.retrying)) { // the run ended before their retry
+		x.held = append(x.held, x.retrying[i])
+	}
 	last := x.withHeld()
 	var superseded *Superseded
 	done := 0

@@ -34,7 +34,7 @@ func testRegistry(tb testing.TB, d deeds) *Registry {
 	tb.Helper()
 	parse := func(id string, f *doc.Object) (Action, *doc.Object, error) { return action{d[id]}, nil, nil }
 	reg, err := NewRegistry(
-		&StepType{Name: "do", Summary: "Runs a deed.", FailsTask: true, Parse: parse, Fields: []Field{
+		&StepType{Name: "do", Summary: "Runs a deed.", FailsTask: true, Repeatable: true, Parse: parse, Fields: []Field{
 			{Name: "text", Kind: String}, {Name: "metadata", Kind: ObjectKind, Default: &doc.Object{}}}},
 		&StepType{Name: "check", FailsTask: true, IsVerifier: true, Parse: parse, Fields: []Field{{Name: "verifier_id", Kind: String}}},
 		&StepType{Name: "soon", FailsTask: true, Pending: true, Fields: []Field{{Name: "who", Kind: String, Required: true}}},
@@ -196,4 +196,36 @@ func soon(tb testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	tb.Cleanup(cancel)
 	return ctx
+}
+
+// keeper knows which sandboxes are gone, and notes what it is told.
+type keeper struct {
+	mu      sync.Mutex
+	gone    map[string]bool
+	adopted []string
+	dropped []string
+	discard func(instance string, steps []string) error // may be nil
+}
+
+func (k *keeper) Alive(_ context.Context, s Sandbox) (bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return !k.gone[s.ID], nil
+}
+
+func (k *keeper) Adopt(_ context.Context, instance string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.adopted = append(k.adopted, instance)
+	return nil
+}
+
+func (k *keeper) Discard(_ context.Context, instance string, steps []string) error {
+	k.mu.Lock()
+	k.dropped = append(k.dropped, steps...)
+	k.mu.Unlock()
+	if k.discard == nil {
+		return nil
+	}
+	return k.discard(instance, steps)
 }

@@ -84,7 +84,7 @@ func (s *Instances) foldIn(ctx context.Context, d *doc.Object) (*doc.Object, err
 	}
 	seq, _ := d.Int("journal_seq")
 	generation, _ := d.Int("run_generation")
-	rows, err := s.rows(ctx, document.By("instance_id", d.Str("instance_id"), "generation", doc.Int(generation)).And("seq", document.Gte, doc.Int(seq+1)))
+	rows, err := rowsOf(ctx, s.docs, document.By("instance_id", d.Str("instance_id"), "generation", doc.Int(generation)).And("seq", document.Gte, doc.Int(seq+1)))
 	if err != nil || len(rows) == 0 {
 		return d, err
 	}
@@ -118,20 +118,23 @@ func (s *Instances) Journal(ctx context.Context, id string) ([]Row, error) {
 		return nil, err
 	}
 	generation, _ := d.Int("run_generation")
-	return s.rows(ctx, document.By("instance_id", id, "generation", doc.Int(generation)))
+	return rowsOf(ctx, s.docs, document.By("instance_id", id, "generation", doc.Int(generation)))
 }
 
-func (s *Instances) rows(ctx context.Context, f document.Filter) ([]Row, error) {
-	docs, err := s.docs.Query(ctx, collJournal, document.Query{Filter: f, Sort: []document.Sort{{Path: "seq"}}})
+// rowsOf returns rows in the order in which they are replayed: the seed, the scheduler's own, the steps' as they were committed.
+func rowsOf(ctx context.Context, docs document.Store, f document.Filter) ([]Row, error) {
+	found, err := docs.Query(ctx, collJournal, document.Query{Filter: f, Sort: []document.Sort{{Path: "seq"}}})
 	if err != nil {
 		return nil, err
 	}
-	rows := make([]Row, len(docs))
-	for i, d := range docs {
+	rows := make([]Row, len(found))
+	for i, d := range found {
 		rows[i] = Row{StepID: d.Str("step_id"), Status: d.Str("status"), RecordedAt: d.Str("recorded_at"), Ops: d.Obj("ops")}
 		rows[i].Seq, _ = d.Int("seq")
 		rows[i].Generation, _ = d.Int("generation")
 	}
+	rank := map[string]int{seedRow: -2, schedulerRow: -1}
+	slices.SortStableFunc(rows, func(a, b Row) int { return rank[a.StepID] - rank[b.StepID] })
 	return rows, nil
 }
 

@@ -12,6 +12,9 @@ import (
 type ParseOptions struct {
 	Where  string // the file or store the document comes from, in front of every error; "" = the task's id
 	Strict bool   // an unknown field is an error (files given by people); otherwise it is passed over
+	// Stored says that the document comes from the store, where other writers put fields they never checked. They are read for
+	// what they meant, and a step that cannot be read so is no error: it has a Problem.
+	Stored bool
 }
 
 // MaxSteps is how many steps a task may have, and MaxTaskBytes how large a task file may be.
@@ -53,9 +56,10 @@ func (r *Registry) ParseSteps(id string, steps []any, o ParseOptions) (*Task, er
 	return r.ParseTask(doc.Of("id", id, "type", "task", "version", nil, "steps", steps), o)
 }
 
-// ParseTask reads a task document in stored form. Errors are Invalid; an unknown type of document or step says so.
+// ParseTask reads a task document in stored form. Errors are Invalid; an unknown type of document or step says so. With o.Stored a
+// step whose own fields cannot be read is no error, and has a Problem.
 func (r *Registry) ParseTask(d *doc.Object, o ParseOptions) (*Task, error) {
-	t := &Task{ID: d.Str("id")}
+	t := &Task{ID: d.Str("id"), stored: o.Stored}
 	where := o.where(t.ID)
 	if err := r.taskFields(t, d, o.Strict); err != nil {
 		return nil, fault.At(err, "%s", where)
@@ -66,7 +70,7 @@ func (r *Registry) ParseTask(d *doc.Object, o ParseOptions) (*Task, error) {
 	}
 	t.Steps = make([]*Step, len(steps))
 	for i, v := range steps {
-		s, err := r.parseStep(v, o.Strict)
+		s, err := r.parseStep(v, o)
 		if err != nil {
 			return nil, fault.At(err, "%s: %s", where, stepName(i, v))
 		}
@@ -144,7 +148,7 @@ func versionOf(d *doc.Object) (int64, error) {
 	return n, nil
 }
 
-func (r *Registry) parseStep(v any, strict bool) (*Step, error) {
+func (r *Registry) parseStep(v any, o ParseOptions) (*Step, error) {
 	d, ok := v.(*doc.Object)
 	if !ok {
 		return nil, fault.New(fault.Invalid, "a step is an object, not %s", Brief(v))
@@ -160,27 +164,40 @@ func (r *Registry) parseStep(v any, strict bool) (*Step, error) {
 	if s.Kind = r.Get(s.Type); s.Kind == nil {
 		return nil, fault.New(fault.Invalid, "Unknown task step type: %s (`agent-env steps list` shows those there are)", s.Type)
 	}
-	if err := s.readBase(d); err != nil {
+	if err := s.readBase(d, o.Stored); err != nil {
 		return nil, err
 	}
+	if err = s.readOwn(d, o); err != nil && o.Stored {
+		s.Problem, s.Action, s.Fields, err = err, nil, verbatim(d), nil
+	}
+	return s, err
+}
+
+// readOwn fills in what the step's type knows about.
+func (s *Step) readOwn(d *doc.Object, o ParseOptions) error {
 	if s.Kind.Pending {
-		s.Fields, err = s.Kind.verbatim(d)
-		return s, err
+		s.Fields = verbatim(d)
+		return s.Kind.checkGiven(d)
 	}
-	fields, err := s.Kind.ownFields(d, strict)
+	fields, err := s.Kind.ownFields(d, o)
 	if err != nil {
-		return nil, err
+		return err
+	}
+	if s.Kind.Given != nil && !o.Stored {
+		if err := s.Kind.Given(fields); err != nil {
+			return err
+		}
 	}
 	var stored *doc.Object
 	if s.Kind.Parse != nil {
 		if s.Action, stored, err = s.Kind.Parse(s.ID, fields); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if s.Fields = stored; stored == nil {
 		s.Fields = s.Kind.withoutInputs(fields)
 	}
-	return s, nil
+	return nil
 }
 
 func (k *StepType) withoutInputs(fields *doc.Object) *doc.Object {
@@ -206,13 +223,15 @@ func requiredName(d *doc.Object, key string) (string, error) {
 }
 
 // readBase fills in the fields that every step has.
-func (s *Step) readBase(d *doc.Object) error {
+func (s *Step) readBase(d *doc.Object, stored bool) error {
 	var err error
-	if s.Version, err = versionOf(d); err != nil {
+	if s.Version, err = versionOf(d); err != nil && !stored {
 		return err
 	}
 	s.FailsTask = s.Kind.FailsTask
-	if v := d.Value("fail_task_on_error"); v != nil {
+	if v, given := d.Get("fail_task_on_error"); given && stored {
+		s.FailsTask = Truthy(v)
+	} else if v != nil {
 		b, ok := v.(bool)
 		if !ok {
 			return fault.New(fault.Invalid, "field \"fail_task_on_error\" needs a boolean, not %s", Brief(v))

@@ -13,6 +13,12 @@ import (
 	"agentenv/store/document"
 )
 
+// The rows that no step has: what the run began with, and what retries write down.
+const (
+	seedRow      = "__seed__"
+	schedulerRow = "__scheduler__"
+)
+
 // How far the instance document may lag behind the journal of a run in progress.
 const (
 	foldEvery = time.Second
@@ -25,6 +31,7 @@ type recorder struct {
 	log      *slog.Logger
 	now      func() time.Time
 	instance string
+	owner    *doc.Object
 
 	generation, epoch, seq, rev int64
 	total, startStep            int
@@ -43,7 +50,7 @@ func openRecorder(ctx context.Context, x *execution, id string, given bool) (*re
 	if err != nil {
 		return nil, err
 	}
-	r := &recorder{docs: docs, log: x.log, now: x.engine.now, instance: id, total: len(x.task.Steps),
+	r := &recorder{docs: docs, log: x.log, now: x.engine.now, instance: id, owner: x.engine.Owner.Self, total: len(x.task.Steps),
 		startStep: x.start, outcomes: &doc.Object{}, folded: x.clean, lastFold: x.engine.now(), entries: []any{}}
 	if err := r.docs.CheckID(id); err != nil {
 		return nil, err
@@ -94,7 +101,7 @@ func (r *recorder) register(ctx context.Context, tx document.Store, x *execution
 			return err
 		}
 	}
-	if err := r.putRow(ctx, tx, "__seed__", r.seq, "seed", seed); err != nil {
+	if err := r.putRow(ctx, tx, seedRow, r.seq, "seed", seed); err != nil {
 		return err
 	}
 	_, err = tx.Replace(ctx, collHeads, document.By("instance_id", r.instance), r.head(), true)
@@ -124,7 +131,11 @@ func (r *recorder) takeOver(ctx context.Context, tx document.Store, old *doc.Obj
 }
 
 func (r *recorder) head() *doc.Object {
-	return doc.Of("instance_id", r.instance, "generation", doc.Int(r.generation), "epoch", doc.Int(r.epoch), "seq", doc.Int(r.seq))
+	d := doc.Of("instance_id", r.instance, "generation", doc.Int(r.generation), "epoch", doc.Int(r.epoch), "seq", doc.Int(r.seq))
+	if r.owner != nil {
+		d.Set("owner", r.owner)
+	}
+	return d
 }
 
 func (r *recorder) newDocument(x *execution) *doc.Object {
@@ -178,9 +189,8 @@ func (r *recorder) commit(ctx context.Context, rows []*attempt) error {
 	}
 	ctx = context.WithoutCancel(ctx)
 	next := r.seq + int64(len(rows))
-	fence := document.By("instance_id", r.instance, "generation", doc.Int(r.generation), "epoch", doc.Int(r.epoch))
 	err := r.docs.Transact(ctx, func(tx document.Store) error {
-		n, err := tx.Update(ctx, collHeads, fence, document.Update{Set: doc.Of("seq", doc.Int(next))}, false)
+		n, err := tx.Update(ctx, collHeads, r.fence(), document.Update{Set: doc.Of("seq", doc.Int(next))}, false)
 		if err != nil {
 			return err
 		}
@@ -352,7 +362,6 @@ func (r *recorder) currentStep() int {
 // end writes the last state of a run and takes its head away; it is tried three times.
 func (r *recorder) end(ctx context.Context, clean *doc.Object, e ending) error {
 	ctx = context.WithoutCancel(ctx)
-	fence := document.By("instance_id", r.instance, "generation", doc.Int(r.generation), "epoch", doc.Int(r.epoch))
 	rev, pending, folded := r.rev, r.pending, r.folded
 	var err error
 	for _, wait := range []time.Duration{500 * time.Millisecond, time.Second, 0} {
@@ -363,7 +372,7 @@ func (r *recorder) end(ctx context.Context, clean *doc.Object, e ending) error {
 			if err := r.write(ctx, tx, clean, &e); err != nil {
 				return err
 			}
-			_, err := tx.Delete(ctx, collHeads, fence)
+			_, err := tx.Delete(ctx, collHeads, r.fence())
 			return err
 		})
 		var taken *Superseded

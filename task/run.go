@@ -34,8 +34,20 @@ type Options struct {
 	Metadata        *doc.Object // initial context.metadata: run_group_id, task_id, seed, user_overrides, …
 	AgentModel      string
 	AgentArtifactID string
-	Observer        Observer     // may be nil
-	Log             *slog.Logger // nil: the engine's
+	Observer        Observer      // may be nil
+	Log             *slog.Logger  // nil: the engine's
+	Keeper          SandboxKeeper // nil: what dropped attempts deployed stays until the run's teardown
+}
+
+// SandboxKeeper is what the engine asks of the sandboxes that a run recorded, beside its steps. It must be safe for concurrent use.
+type SandboxKeeper interface {
+	// Alive reports whether a recorded sandbox can still be used; an error means that it cannot be told.
+	Alive(context.Context, Sandbox) (bool, error)
+	// Adopt makes this process the owner of what a run deployed, once it has taken the run over.
+	Adopt(ctx context.Context, instance string) error
+	// Discard ends what these steps of a run deployed, since their effects are dropped, and returns an error that names what is
+	// still up, if anything. It is called beside the run and may take its time.
+	Discard(ctx context.Context, instance string, steps []string) error
 }
 
 // Event is one thing that happened to a step.
@@ -46,6 +58,7 @@ type Event struct {
 	Seconds      float64 // on end
 	Err          error   // on end: nil for success
 	Tolerated    bool    // on end: failed, and the run goes on
+	Retried      bool    // on end: what it did is dropped, and it starts again
 	Progress     *Progress
 }
 
@@ -103,4 +116,5 @@ type Score struct {
 // Runs is what runs tasks; *Engine is the one implementation, the interface is for callers that only start runs.
 type Runs interface {
 	Run(ctx context.Context, t *Task, o Options) (*Result, error)
+	Resume(ctx context.Context, t *Task, id string, o Options) (*Result, error)
 }

@@ -12,7 +12,7 @@ import (
 
 // Substitute returns a copy of the task in which every <name> in a string value of a step (map keys excepted) is replaced by
 // the text of seed[name]. It is one pass: a value put in is not searched again. The steps are parsed anew, so the result
-// obeys every rule of a task; t is not changed, and is returned as it is when the seed is empty. Unknown <tokens> stay.
+// obeys every rule of a task (or has steps with a Problem, when t is a stored one); t is not changed, and is returned as it is when the seed is empty. Unknown <tokens> stay.
 func (r *Registry) Substitute(t *Task, seed *doc.Object) (*Task, error) {
 	if seed.Len() == 0 {
 		return t, nil
@@ -27,7 +27,7 @@ func (r *Registry) Substitute(t *Task, seed *doc.Object) (*Task, error) {
 	for i, s := range t.Steps {
 		steps[i] = replaceStrings(s.Document(), replace)
 	}
-	seeded, err := r.ParseTask(d.Set("steps", steps), ParseOptions{})
+	seeded, err := r.ParseTask(d.Set("steps", steps), ParseOptions{Stored: t.stored})
 	if err != nil {
 		return nil, fault.At(err, "with the seed put in")
 	}

@@ -21,10 +21,13 @@ type StepType struct {
 	IsVerifier bool // records metadata.verifications[verifier_id]
 	Pending    bool // known by name and fields, not built in this version: a task with it is refused before anything is deployed
 
-	// Parse makes the step's own fields runnable. fields holds exactly the fields of the table, checked against it, with
-	// defaults filled in; the engine has taken the base fields out. stored is what a document keeps of it (nil: fields
+	// Parse makes the step's own fields runnable. fields holds exactly the fields of the table, checked against it (but for the
+	// Loose ones of a stored step), with defaults filled in; the engine has taken the base fields out. stored is what a document keeps of it (nil: fields
 	// as they are). Errors are Invalid and name the field.
 	Parse func(id string, fields *doc.Object) (a Action, stored *doc.Object, err error)
+	// Given refuses what a person may not write although Parse can make something of it; a stored step is not asked (nil func:
+	// nothing). Errors are Invalid and name the field.
+	Given func(fields *doc.Object) error
 	// Check returns static problems of a parsed step (nil func: none). Preflight may read stores and must not need a sandbox.
 	Check     func(s *Step) []string
 	Preflight func(ctx context.Context, s *Step) []string
@@ -70,6 +73,7 @@ type Field struct {
 	User     bool     // user scope: names something in one person's set-up
 	Doc      string   // one line for people
 	Input    bool     // a shorthand that is read and not stored under this name
+	Loose    bool     // of a stored step Parse gets whatever stands here, also null, and makes of it what it can
 }
 
 // Ref declares that a field holds the id of another entity.

@@ -17,6 +17,7 @@ type Task struct {
 	Steps            []*Step
 	MaxParallelSteps int  // 0 = no limit (ours)
 	FailFast         bool // a fatal failure cancels the steps in flight (ours)
+	stored           bool // read with ParseOptions.Stored
 }
 
 // Step is one parsed step. It is immutable.
@@ -28,8 +29,9 @@ type Step struct {
 	FailsTask bool // fail_task_on_error
 	Retry     *Retry
 	Timeout   time.Duration // step_timeout_seconds (ours); 0 = none
-	Fields    *doc.Object   // the type's own fields in stored form
-	Action    Action        // nil when Kind.Pending
+	Fields    *doc.Object   // the type's own fields in stored form; as they stand in the store when there is a Problem
+	Action    Action        // nil when Kind.Pending, and when there is a Problem
+	Problem   error         // why this step of a stored task cannot run: an Invalid error that names the field; nil: nothing
 	Kind      *StepType
 }
 

@@ -166,8 +166,19 @@ func (s *Tasks) writeStep(ctx context.Context, tx document.Store, step *Step, at
 	return step.Version, tx.Insert(ctx, collSteps, step.Document().Set("created_at_utc", at))
 }
 
-// Get returns a version of a task, the newest for version 0; a NotFound error when there is none.
+// Get returns a version of a task, the newest for version 0; a NotFound error when there is none. A step that cannot run as it is
+// stored has its Problem; a task whose graph makes no sense is an Invalid error.
 func (s *Tasks) Get(ctx context.Context, id string, version int64) (*Task, error) {
+	d, err := s.Document(ctx, id, version)
+	if err != nil {
+		return nil, err
+	}
+	return s.registry.ParseTask(d, ParseOptions{Stored: true})
+}
+
+// Document returns a version of a task as it stands in the store, whoever wrote it and whatever it holds, the newest for version 0;
+// a NotFound error when there is none. The caller may change it.
+func (s *Tasks) Document(ctx context.Context, id string, version int64) (*doc.Object, error) {
 	ctx = store.WithRunScope(ctx, id)
 	f := document.By("id", id)
 	name := "Task " + id
@@ -182,7 +193,7 @@ func (s *Tasks) Get(ctx context.Context, id string, version int64) (*Task, error
 	if d == nil {
 		return nil, fault.New(fault.NotFound, "%s not found", name)
 	}
-	return s.registry.ParseTask(d, ParseOptions{})
+	return d, nil
 }
 
 // Latest returns the newest version of a task that is stored, 0 when there is none.
@@ -205,20 +216,19 @@ func (s *Tasks) Versions(ctx context.Context, id string) ([]int64, error) {
 	return all, nil
 }
 
-// List returns the newest version of each task, sorted by id, and how many tasks there are before the cut. A document that
-// this program cannot read is left out, with a warning.
-func (s *Tasks) List(ctx context.Context, limit, offset int) (page []*Task, total int, err error) {
+// List returns the newest version of each task as it stands in the store, sorted by id, and how many there are before the cut. A
+// document of another type is left out, with a warning.
+func (s *Tasks) List(ctx context.Context, limit, offset int) (page []*doc.Object, total int, err error) {
 	docs, total, err := s.docs.LatestPerID(ctx, collTasks, document.LatestQuery{Query: document.Query{Sort: []document.Sort{{Path: "id"}}, Limit: limit, Offset: offset}})
 	if err != nil {
 		return nil, 0, err
 	}
 	for _, d := range docs {
-		t, err := s.registry.ParseTask(d, ParseOptions{})
-		if err != nil {
-			s.log.Warn("a stored task cannot be read and is left out", "task", d.Str("id"), "error", err)
+		if typ := d.Value("type"); typ != "task" {
+			s.log.Warn("a stored document is no task and is left out", "task", d.Str("id"), "type", typ)
 			continue
 		}
-		page = append(page, t)
+		page = append(page, d)
 	}
 	return page, total, nil
 }

@@ -142,7 +142,7 @@ func TestListLeavesOutWhatItCannotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	page, total, err := tasks.List(ctx, 0, 0)
-	if err != nil || total != 3 || len(page) != 2 || page[0].ID != "a" {
+	if err != nil || total != 3 || len(page) != 2 || page[0].Str("id") != "a" {
 		t.Errorf("%d of %d, %v", len(page), total, err)
 	}
 	if _, err := tasks.Get(ctx, "b", 0); err == nil || err.Error() != "task b: Unknown task type: workflow" {

@@ -10,6 +10,7 @@ import (
 
 	"agentenv/cli"
 	"agentenv/config"
+	"agentenv/fault"
 	"agentenv/sandbox"
 	"agentenv/sandbox/engine"
 	"agentenv/store/document"
@@ -27,7 +28,7 @@ func checks(c *config.Config, s *cli.Services, machine *engine.Lazy) []cli.Check
 	out := []cli.Check{
 		{Name: "configuration", Look: func(context.Context) cli.Finding { return lookAtConfig(c) }},
 		{Name: "state folder", Look: func(context.Context) cli.Finding { return lookAtState(s.StateRoot) }},
-		{Name: "stores", Look: func(ctx context.Context) cli.Finding { return lookAtStores(ctx, s) }},
+		{Name: "stores", Look: func(ctx context.Context) cli.Finding { return lookAtStores(ctx, c, s) }},
 		{Name: "disk", Look: func(context.Context) cli.Finding { return lookAtDisk(s.StateRoot) }},
 		{Name: "container engine", Look: func(ctx context.Context) cli.Finding { return lookAtEngine(ctx, machine) }},
 		{Name: "local registry", Look: lookAtRegistry},
@@ -65,40 +66,58 @@ func lookAtConfig(c *config.Config) cli.Finding {
 // lookAtState reports whether the state folder can be written, without making it.
 func lookAtState(root string) cli.Finding {
 	f := cli.Finding{Detail: root, Needed: true}
-	dir := existing(root)
-	probe, err := os.CreateTemp(dir, ".agentenv-check-*")
-	if err != nil {
-		f.Lacks = []sandbox.Lack{{What: fmt.Sprintf("%s cannot be written: %v", dir, err), Remedy: "give yourself write permission, free the disk, or set XDG_STATE_HOME to another folder"}}
+	if err := unwritable(root); err != nil {
+		f.Lacks = []sandbox.Lack{{What: err.Error(), Remedy: "give yourself write permission, free the disk, or set XDG_STATE_HOME to another folder"}}
 		return f
 	}
-	probe.Close()
-	os.Remove(probe.Name())
-	if dir != root {
+	if existing(root) != root {
 		f.Detail += " (made by the first run)"
 	}
 	return f
 }
 
-// lookAtStores reads the document store and the sandbox ledger, where they exist.
-func lookAtStores(ctx context.Context, s *cli.Services) cli.Finding {
+// unwritable says why nothing can be made in a folder, or in the nearest one above it that is there; nil when something can.
+func unwritable(folder string) error {
+	dir := existing(folder)
+	probe, err := os.CreateTemp(dir, ".agentenv-check-*")
+	if err != nil {
+		return fault.Wrap(fault.KindOf(err), fault.Reason(err), "%s cannot be written", dir)
+	}
+	probe.Close()
+	return os.Remove(probe.Name())
+}
+
+// lookAtStores reads the document store and the sandbox ledger, where they exist, and asks whether objects can be stored.
+func lookAtStores(ctx context.Context, c *config.Config, s *cli.Services) cli.Finding {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
-	f := cli.Finding{Detail: "the document store and the sandbox ledger can be read", Needed: true}
+	f := cli.Finding{Detail: "documents and the sandbox ledger can be read, objects can be written", Needed: true}
 	_, err := s.Documents.Count(ctx, "task_instances", document.Filter{})
 	_, lerr := s.Sandboxes.Of(ctx, "")
 	for _, err := range []error{err, lerr} {
 		if err != nil {
-			f.Detail = "cannot be read"
 			f.Lacks = append(f.Lacks, sandbox.Lack{What: err.Error(), Remedy: "if the file is damaged, move it and the -wal and -shm files beside it away, or put a backup in its place"})
 		}
+	}
+	folders := []string{objectFolder(c)}
+	if choice, err := c.Seam("object"); err == nil && choice.Config.Str("root") != "" {
+		folders = append(folders, choice.Config.Str("root"))
+	}
+	for _, dir := range folders {
+		if err := unwritable(dir); err != nil {
+			f.Lacks = append(f.Lacks, sandbox.Lack{What: "objects: " + err.Error(), Remedy: "make it a folder in which you have write permission, or set XDG_STATE_HOME to another folder"})
+		}
+	}
+	if len(f.Lacks) > 0 {
+		f.Detail = "cannot be used"
 	}
 	return f
 }
 
-// existing returns the nearest folder above p that is there, p itself included.
+// existing returns p, or else the nearest thing above it that is there.
 func existing(p string) string {
 	for {
-		if info, err := os.Stat(p); err == nil && info.IsDir() {
+		if _, err := os.Stat(p); err == nil {
 			return p
 		}
 		up := filepath.Dir(p)

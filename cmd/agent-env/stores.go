@@ -41,13 +41,15 @@ func openDocuments(c *config.Config, log *slog.Logger) (document.Store, error) {
 	return document.NewRouter(configured, own), nil
 }
 
+// objectFolder is where the objects of @local entities are kept.
+func objectFolder(c *config.Config) string { return filepath.Join(c.StateRoot(), "object_store") }
+
 func openObjects(c *config.Config) (object.Store, error) {
-	root := filepath.Join(c.StateRoot(), "object_store")
 	choice, err := c.Seam("object")
 	if err != nil {
 		return nil, err
 	}
-	own, err := localfs.New(root)
+	own, err := localfs.New(objectFolder(c))
 	if err != nil {
 		return nil, err
 	}

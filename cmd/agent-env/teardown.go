@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
 
 	"agentenv/bundle"
+	"agentenv/fault"
 	"agentenv/sandbox"
 	"agentenv/store/doc"
 	"agentenv/task"
@@ -82,6 +84,39 @@ func (t teardown) Teardown(ctx context.Context, instance string, recorded *doc.O
 		out.Left = append(out.Left, s)
 	}
 	return out
+}
+
+// Alive implements task.SandboxKeeper.
+func (t teardown) Alive(ctx context.Context, s task.Sandbox) (bool, error) {
+	_, err := t.sandboxes.Place(ctx, sandbox.Record{Name: s.Name, ID: s.ID, Type: s.Type, Mode: sandbox.Mode(s.Mode)}, "")
+	if fault.Is(err, fault.NotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Adopt implements task.SandboxKeeper.
+func (t teardown) Adopt(ctx context.Context, instance string) error {
+	return t.sandboxes.Adopt(ctx, instance)
+}
+
+// Discard implements task.SandboxKeeper.
+func (t teardown) Discard(ctx context.Context, instance string, steps []string) error {
+	rows, err := t.sandboxes.Of(ctx, instance)
+	if err != nil {
+		return err
+	}
+	rows = slices.DeleteFunc(rows, func(r sandbox.Row) bool { return !slices.Contains(steps, r.Owner.Step) })
+	errs := make([]error, len(rows))
+	var all sync.WaitGroup
+	for i, r := range rows {
+		all.Go(func() {
+			rec := sandbox.Record{Name: r.Name, ID: r.ID, Type: r.Type, Mode: r.Mode}
+			errs[i] = fault.At(t.sandboxes.Terminate(ctx, rec), "sandbox %q (%s)", r.Name, r.ID)
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // Describe implements bundle.Teardown.

@@ -86,7 +86,9 @@ func (p *program) open(ctx context.Context, log *slog.Logger) (_ *cli.Services, 
 	}
 	s.Tasks = task.NewTasks(s.Registry, docs, log, time.Now)
 	s.Instances = task.NewInstances(docs)
-	s.Engine = task.NewEngine(s.Registry, docs, log, time.Now)
+	machinery := task.NewEngine(s.Registry, docs, log, time.Now)
+	machinery.Owner = owner()
+	s.Engine = machinery
 	s.Teardown = teardown{s.Sandboxes}
 	s.Bundles = bundle.NewRunner(bundle.Deps{Registry: s.Registry, Documents: docs, Artifacts: s.Artifacts, Providers: s.Sandboxes,
 		Images: images{machine}, Pin: pin, StateRoot: s.StateRoot, Log: log})

@@ -19,6 +19,7 @@ import (
 	"agentenv/sandbox/helper/tree"
 	"agentenv/sandbox/helper/wire"
 	"agentenv/sandbox/place"
+	"agentenv/store"
 )
 
 // host is this machine as a place: the work folder behind /app, everything else as it is. It acts as this process's user,
@@ -201,7 +202,7 @@ func (h *host) PutTarPlaced(ctx context.Context, dir string, r io.Reader) ([]pla
 	if err != nil {
 		return nil, err
 	}
-	files, err := tree.Unpack(at, &untilDone{ctx: ctx, r: r})
+	files, err := tree.Unpack(at, store.ReaderUntil(ctx, r))
 	if err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
@@ -215,18 +216,6 @@ func (h *host) PutTarPlaced(ctx context.Context, dir string, r io.Reader) ([]pla
 		out = append(out, place.Placed{Name: e.Name, Size: e.Size, SHA256: e.SHA256})
 	}
 	return out, nil
-}
-
-type untilDone struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (u *untilDone) Read(p []byte) (int, error) {
-	if err := u.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return u.r.Read(p)
 }
 
 func (h *host) Stat(ctx context.Context, p string, follow bool) (place.Entry, error) {

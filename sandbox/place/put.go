@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"agentenv/fault"
+	"agentenv/store"
 )
 
 // Put writes sources below dir in p and returns each file as it was read back there, in the order of sources. Files are
@@ -197,7 +198,7 @@ func copyBody(ctx context.Context, w io.Writer, s Source, buf []byte, moved func
 		return "", fault.At(err, "read %s", s.Name)
 	}
 	side := newSideHash(r, s.Name, s.Size, true, moved)
-	_, err = io.CopyBuffer(struct{ io.Writer }{w}, &untilDone{ctx, side}, buf)
+	_, err = io.CopyBuffer(struct{ io.Writer }{w}, store.ReaderUntil(ctx, side), buf)
 	sum := side.Close()
 	switch {
 	case side.bad != nil:
@@ -208,18 +209,6 @@ func copyBody(ctx context.Context, w io.Writer, s Source, buf []byte, moved func
 		return "", fault.New(fault.Conflict, "%s: its content has the sha256 %s, but %s was expected", s.Name, sum, s.SHA256)
 	}
 	return sum, nil
-}
-
-type untilDone struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (u *untilDone) Read(p []byte) (int, error) {
-	if err := u.ctx.Err(); err != nil {
-		return 0, context.Cause(u.ctx)
-	}
-	return u.r.Read(p)
 }
 
 func readBack(ctx context.Context, p Place, dir string, sent []Placed) ([]Placed, error) {

@@ -59,13 +59,14 @@ func Types(d Deps) []*task.StepType {
 		Family:  "code",
 		Doc: "Calls `entrypoint(input)` of the script with python3 in the sandbox (in its container, as root, when it was deployed in container mode). `input` holds `args` and " +
 			"`results`, the results of earlier run_code steps. What it returns is kept under `result_id`. The image needs a python3 of version 3.9 or newer.",
-		FailsTask: true,
+		FailsTask:  true,
+		Repeatable: true,
 		Fields: []task.Field{
 			{Name: "script_artifact_id", Kind: task.String, Required: true, Doc: "a file, or a file_artifact_universe whose .py files are staged together"},
 			{Name: "script_artifact_version", Kind: task.Integer, Doc: "latest when not given"},
 			{Name: "script_file", Kind: task.String, Doc: "the entry of a universe with several .py files; else its only run.py"},
 			{Name: "entrypoint", Kind: task.String, Default: "run", Doc: "name of the function"},
-			{Name: "args", Kind: task.ObjectKind, Default: doc.Of(), Doc: "passed to the function as input[\"args\"]"},
+			{Name: "args", Kind: task.ObjectKind, Loose: true, Default: doc.Of(), Doc: "passed to the function as input[\"args\"]"},
 			{Name: "result_id", Kind: task.String, Doc: "key of the result in metadata.script_results; the step's id when not given"},
 			{Name: "timeout_seconds", Kind: task.NumberKind, Default: doc.Int(defaultSeconds), Doc: "limit of the script, in seconds"},
 			{Name: "env_id", Kind: task.String, Doc: "run on this env's host"},
@@ -100,7 +101,7 @@ type runCode struct {
 	deps             Deps
 	ref              artifact.Ref
 	file, entrypoint string
-	args             *doc.Object
+	args             any // an object, unless a stored task says otherwise
 	resultID         string
 	seconds          float64
 	sandbox, env     string
@@ -109,7 +110,7 @@ type runCode struct {
 func parse(d Deps, id string, f *doc.Object) (task.Action, *doc.Object, error) {
 	version, _ := f.Int("script_artifact_version")
 	a := &runCode{deps: d, ref: artifact.Ref{ID: f.Str("script_artifact_id"), Version: version}, file: f.Str("script_file"), entrypoint: cmp.Or(f.Str("entrypoint"), "run"),
-		args: f.Obj("args"), resultID: cmp.Or(f.Str("result_id"), id), env: strings.TrimSpace(f.Str("env_id")), sandbox: strings.TrimSpace(f.Str("sandbox_name"))}
+		args: f.Value("args"), resultID: cmp.Or(f.Str("result_id"), id), env: strings.TrimSpace(f.Str("env_id")), sandbox: strings.TrimSpace(f.Str("sandbox_name"))}
 	if f.Value("script_artifact_version") != nil && version < 1 {
 		return nil, nil, fault.New(fault.Invalid, "script_artifact_version must be at least 1, not %s", doc.Canonical(f.Value("script_artifact_version")))
 	}
@@ -132,7 +133,7 @@ func parse(d Deps, id string, f *doc.Object) (task.Action, *doc.Object, error) {
 	case a.env == "" && a.sandbox == "" && agent == "":
 		agent = defaultAgent
 	}
-	if a.args == nil {
+	if !task.Truthy(a.args) {
 		a.args = doc.Of()
 	}
 	text := func(s string) any {

@@ -71,6 +71,25 @@ func TestFields(t *testing.T) {
 	}
 }
 
+// TestStoredArgs passes on whatever another program stored as args.
+func TestStoredArgs(t *testing.T) {
+	reg, err := task.NewRegistry(Types(Deps{})...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for stored, want := range map[string]string{`"x"`: `"x"`, `[1]`: `[1]`, `5`: `5`, `[]`: `{}`, `null`: `{}`, `{"a":1}`: `{"a":1}`} {
+		text := `[{"id":"c","type":"run_code","script_artifact_id":"s","sandbox_name":"b","timeout_seconds":"30","args":` + stored + `}]`
+		tk, err := reg.ParseText("t", []byte(text), task.ParseOptions{Stored: true})
+		if err != nil || tk.Steps[0].Problem != nil {
+			t.Errorf("%s: %v", stored, err)
+			continue
+		}
+		if a := tk.Steps[0].Action.(*runCode); doc.Canonical(a.args) != want || a.seconds != 30 || doc.Canonical(tk.Steps[0].Fields.Value("args")) != want {
+			t.Errorf("%s: args %s, %v seconds", stored, doc.Canonical(a.args), a.seconds)
+		}
+	}
+}
+
 func TestRunFolder(t *testing.T) {
 	box := task.Sandbox{ID: "local-1", Mode: "vm"}
 	a, b := runDir(box, "step one/../x"), runDir(box, "code")

@@ -36,7 +36,7 @@ func collectType(d Deps) *task.StepType {
 			{Name: "artifact_paths", Kind: task.List, Items: task.String, Default: []any{}, Doc: "files, folders or patterns to collect"},
 			{Name: "env_id", Kind: task.String, Doc: "collect from this computer-use env"},
 			{Name: "manifest_step_id", Kind: task.String, Doc: "take the paths from that step's structured output"},
-			{Name: "exclude_basenames", Kind: task.List, Items: task.String, Default: []any{}, Doc: "file names to leave out of a manifest or an enumeration"},
+			{Name: "exclude_basenames", Kind: task.List, Items: task.String, Loose: true, Default: []any{}, Doc: "file names to leave out of a manifest or an enumeration"},
 			{Name: "sandbox_name", Kind: task.String, Doc: "collect from this sandbox: its host in vm mode, its container in container mode"},
 			{Name: "container_name", Kind: task.String, Doc: "collect from this container that a step started on sandbox_name"},
 			{Name: "universe_id_suffix", Kind: task.String, Doc: "added to the id of the collected artifact"},

@@ -2,7 +2,9 @@
 package sandboxes
 
 import (
+	"cmp"
 	"context"
+	"math"
 	"strings"
 	"time"
 
@@ -30,23 +32,25 @@ func deployType(d Deps) *task.StepType {
 		Doc: "In `vm` mode later steps act on the sandbox's host. In `container` mode they act in the container of `image`, whether the " +
 			"provider's sandbox is that container or a host with the container beside it. `image` may name a `docker_image` artifact of the " +
 			"bundle: it is built before the run. The container is kept alive when the image's own command ends.",
-		FailsTask: true,
+		FailsTask:  true,
+		Repeatable: true,
 		Fields: []task.Field{
-			{Name: "sandbox_name", Kind: task.String, Required: true, Doc: "name the other steps use; unique in the run"},
+			{Name: "sandbox_name", Kind: task.String, Required: true, Loose: true, Doc: "name the other steps use; unique in the run"},
 			{Name: "sandbox_mode", Kind: task.String, Required: true, Enum: []string{"vm", "container"}, Doc: "a bare machine, or a container of an image"},
-			{Name: "image", Kind: task.String, Doc: "container mode, required: an image reference, or the name of a docker_image artifact of the bundle"},
-			{Name: "cpu", Kind: task.NumberKind, Default: doc.Float(1), Doc: "cores"},
-			{Name: "memory_mb", Kind: task.Integer, Default: doc.Int(8192), Doc: "memory in MiB"},
-			{Name: "disk_size_gb", Kind: task.NumberKind, Default: doc.Int(10), Doc: "disk in GB"},
-			{Name: "ttl_seconds", Kind: task.Integer, Default: doc.Int(7200), Doc: "time to live, recorded with the sandbox; `sandbox prune` removes what has outlived it"},
-			{Name: "exposed_ports", Kind: task.List, Items: task.Integer, Doc: "vm mode: ports to publish"},
-			{Name: "boot_mode", Kind: task.String, Doc: "vm mode, for providers that take one"},
-			{Name: "port", Kind: task.Integer, Doc: "container mode, required: the container port to publish"},
-			{Name: "env_vars", Kind: task.ObjectKind, Items: task.String, Doc: "container mode: environment of the container"},
+			{Name: "image", Kind: task.String, Loose: true, Doc: "container mode, required: an image reference, or the name of a docker_image artifact of the bundle"},
+			{Name: "cpu", Kind: task.NumberKind, Loose: true, Default: doc.Float(1), Doc: "cores"},
+			{Name: "memory_mb", Kind: task.Integer, Loose: true, Default: doc.Int(8192), Doc: "memory in MiB"},
+			{Name: "disk_size_gb", Kind: task.NumberKind, Loose: true, Default: doc.Int(10), Doc: "disk in GB"},
+			{Name: "ttl_seconds", Kind: task.Integer, Loose: true, Default: doc.Int(7200), Doc: "time to live, recorded with the sandbox; `sandbox prune` removes what has outlived it"},
+			{Name: "exposed_ports", Kind: task.List, Items: task.Integer, Loose: true, Doc: "vm mode: ports to publish"},
+			{Name: "boot_mode", Kind: task.String, Loose: true, Doc: "vm mode, for providers that take one"},
+			{Name: "port", Kind: task.Integer, Loose: true, Doc: "container mode, required: the container port to publish"},
+			{Name: "env_vars", Kind: task.ObjectKind, Items: task.String, Loose: true, Doc: "container mode: environment of the container"},
 			{Name: "sandbox_type", Kind: task.String, User: true, Doc: "provider, or several separated by commas (the next takes over when one fails)"},
 			{Name: "metadata", Kind: task.ObjectKind, Default: doc.Of(), Doc: "`metadata.attribution`: tags for the provider"},
 			{Name: "network_policy", Kind: task.ObjectKind, Doc: "what the sandbox may reach: `{\"mode\": \"allow_all\"}`, or `allowlist` with allow_hosts and allow_cidrs"},
 		},
+		Given: given,
 		Parse: func(id string, f *doc.Object) (task.Action, *doc.Object, error) {
 			a := &deploy{deps: d, fields: f}
 			policy, err := sandbox.ParsePolicy(f.Value("network_policy"))
@@ -87,48 +91,112 @@ type deploy struct {
 	policy *sandbox.NetworkPolicy
 }
 
-// specOf reads the fields. boot_mode is kept in the document alone: no provider takes one, and none fails for it.
-func specOf(f *doc.Object) (sandbox.Spec, error) {
-	s := sandbox.Spec{Name: f.Str("sandbox_name"), Mode: sandbox.Mode(f.Str("sandbox_mode"))}
-	if s.Name == "" {
-		return s, fault.New(fault.Invalid, "sandbox_name must not be empty")
+const (
+	maxPort = 65535
+	// unusedPort is published for a container whose stored task says port 0: nobody listens there, as nobody can on 0.
+	unusedPort = 1
+)
+
+// given refuses amounts and ports that are none, and an empty name.
+func given(f *doc.Object) error {
+	if f.Str("sandbox_name") == "" {
+		return fault.New(fault.Invalid, "sandbox_name must not be empty")
 	}
+	for _, key := range []string{"cpu", "memory_mb", "disk_size_gb", "ttl_seconds"} {
+		if amount(f, key) == 0 {
+			return fault.New(fault.Invalid, "%s must be greater than 0, not %v", key, f.Value(key))
+		}
+	}
+	if f.Str("sandbox_mode") == string(sandbox.VM) {
+		for _, p := range f.Arr("exposed_ports") {
+			if port, ok := portOf(p); !ok || port == 0 {
+				return fault.New(fault.Invalid, "exposed_ports holds %v; a port is between 1 and %d", p, maxPort)
+			}
+		}
+	} else if v := f.Value("port"); v != nil {
+		if port, ok := portOf(v); !ok || port == 0 {
+			return fault.New(fault.Invalid, "port is %v; a port is between 1 and %d", v, maxPort)
+		}
+	}
+	return nil
+}
+
+// specOf reads the fields. Of a stored task they may hold anything: an amount that is none stands for the default, and what the
+// sandbox's mode has no use for is passed over. boot_mode is kept in the document alone: no provider takes one, and none fails for it.
+func specOf(f *doc.Object) (sandbox.Spec, error) {
+	s := sandbox.Spec{Mode: sandbox.Mode(f.Str("sandbox_mode")), CPU: amount(f, "cpu"), DiskGB: amount(f, "disk_size_gb"),
+		MemoryMB: int(amount(f, "memory_mb")), TTL: time.Duration(amount(f, "ttl_seconds") * float64(time.Second))}
+	s.Name, _ = task.Adapt(f.Value("sandbox_name"), task.String).(string)
 	if s.Image = f.Str("image"); strings.ContainsRune(s.Image, 0) {
 		return s, fault.New(fault.Invalid, "image %q holds a NUL byte", s.Image)
 	}
-	number := func(key string) float64 { n, _ := f.Value(key).(doc.Number); return n.Float64() }
-	s.CPU, s.DiskGB, s.MemoryMB = number("cpu"), number("disk_size_gb"), int(number("memory_mb"))
-	for _, key := range []string{"cpu", "memory_mb", "disk_size_gb", "ttl_seconds"} {
-		if number(key) <= 0 {
-			return s, fault.New(fault.Invalid, "%s must be greater than 0, not %v", key, f.Value(key))
-		}
-	}
-	s.TTL = time.Duration(number("ttl_seconds") * float64(time.Second))
 	if s.Mode == sandbox.VM {
-		for _, p := range f.Arr("exposed_ports") {
-			n, _ := p.(doc.Number)
-			port, ok := n.Int64()
-			if !ok || port < 1 || port > 65535 {
-				return s, fault.New(fault.Invalid, "exposed_ports holds %v; a port is between 1 and 65535", p)
-			}
-			s.ExposedPorts = append(s.ExposedPorts, int(port))
-		}
+		s.ExposedPorts = ports(f.Value("exposed_ports"))
 		return s, nil
 	}
-	if f.Value("port") != nil {
-		port, ok := f.Int("port")
-		if !ok || port < 1 || port > 65535 {
-			return s, fault.New(fault.Invalid, "port is %v; a port is between 1 and 65535", f.Value("port"))
-		}
-		s.Port = int(port)
+	if v := f.Value("image"); v != nil && s.Image == "" && v != "" {
+		return s, fault.New(fault.Invalid, "field \"image\" needs a string, not %s", task.Brief(v))
 	}
-	if env := f.Obj("env_vars"); env.Len() > 0 {
-		s.Env = map[string]string{}
-		for _, k := range env.Keys() {
-			s.Env[k] = env.Str(k)
+	if v := f.Value("port"); v != nil {
+		port, ok := portOf(v)
+		if !ok {
+			return s, fault.New(fault.Invalid, "port is %s; a port is between 1 and %d", task.Brief(v), maxPort)
+		}
+		s.Port = cmp.Or(port, unusedPort)
+	}
+	var err error
+	s.Env, err = envOf(f.Value("env_vars"))
+	return s, err
+}
+
+// amount returns a number greater than 0, or 0 for the default.
+func amount(f *doc.Object, key string) float64 {
+	n, _ := task.Adapt(f.Value(key), task.NumberKind).(doc.Number)
+	if !n.Finite() {
+		return 0
+	}
+	return min(max(0, n.Float64()), math.MaxInt32)
+}
+
+// portOf returns a port from 0, which stands for none.
+func portOf(v any) (int, bool) {
+	port, ok := doc.Of("v", task.Adapt(v, task.Integer)).Int("v")
+	return int(port), ok && port >= 0 && port <= maxPort
+}
+
+// ports returns the ports of a list, or the one that stands there alone. What is no port cannot be reached, and is left out.
+func ports(v any) (out []int) {
+	list, ok := v.([]any)
+	if !ok {
+		list = []any{v}
+	}
+	for _, p := range list {
+		if port, ok := portOf(p); ok && port > 0 {
+			out = append(out, port)
 		}
 	}
-	return s, nil
+	return out
+}
+
+func envOf(v any) (map[string]string, error) {
+	vars, ok := v.(*doc.Object)
+	if !ok && task.Truthy(v) {
+		return nil, fault.New(fault.Invalid, "field \"env_vars\" needs an object of string values, not %s", task.Brief(v))
+	}
+	if vars.Len() == 0 {
+		return nil, nil
+	}
+	env := map[string]string{}
+	for _, k := range vars.Keys() {
+		switch value := vars.Value(k).(type) {
+		case string:
+			env[k] = value
+		case nil: // as good as absent
+		default:
+			return nil, fault.New(fault.Invalid, "field \"env_vars\" needs an object of string values, and %q is %s", k, task.Brief(value))
+		}
+	}
+	return env, nil
 }
 
 // Execute makes the sandbox and records it as the step's last effect.

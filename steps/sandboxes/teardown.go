@@ -14,7 +14,7 @@ import (
 
 func teardownType(d Deps) *task.StepType {
 	list := func(name, what string) task.Field {
-		return task.Field{Name: name, Kind: task.List, Items: task.String, Default: []any{}, Doc: what}
+		return task.Field{Name: name, Kind: task.List, Items: task.String, Default: []any{}, Loose: true, Doc: what}
 	}
 	return &task.StepType{
 		Name:    "teardown_sandboxes",
@@ -32,7 +32,7 @@ func teardownType(d Deps) *task.StepType {
 		Refs: []task.Ref{{Path: "env_ids[]", Kind: "env"}},
 		Parse: func(id string, f *doc.Object) (task.Action, *doc.Object, error) {
 			a := &teardown{deps: d, agents: strs(f.Arr("agent_names")), envs: strs(f.Arr("env_ids")), sandboxes: strs(f.Arr("sandbox_names"))}
-			if len(a.agents)+len(a.envs)+len(a.sandboxes) == 0 {
+			if len(f.Arr("agent_names"))+len(f.Arr("env_ids"))+len(f.Arr("sandbox_names")) == 0 {
 				return nil, nil, fault.New(fault.Invalid, "teardown_sandboxes needs at least one of agent_names, env_ids, sandbox_names")
 			}
 			return a, nil, nil
@@ -49,7 +49,7 @@ func teardownType(d Deps) *task.StepType {
 func strs(in []any) []string {
 	var out []string
 	for _, v := range in {
-		if s, ok := v.(string); ok {
+		if s, ok := task.Adapt(v, task.String).(string); ok {
 			out = append(out, s)
 		}
 	}

@@ -55,7 +55,7 @@ func (a *aggregate) Execute(ctx context.Context, r *task.Run) error {
 		}
 		e, _ := entry.(*doc.Object)
 		for _, row := range e.Arr("results") {
-			if o, ok := row.(*doc.Object); ok && !truthy(o.Value("skipped")) {
+			if o, ok := row.(*doc.Object); ok && !task.Truthy(o.Value("skipped")) {
 				rows = append(rows, o)
 			}
 		}

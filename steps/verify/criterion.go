@@ -8,6 +8,7 @@ import (
 
 	"agentenv/fault"
 	"agentenv/store/doc"
+	"agentenv/task"
 )
 
 // mistyped returns what is wrong with the type of a field that the criterion's probe reads, "" when nothing is. Such a
@@ -23,12 +24,20 @@ func mistyped(c *doc.Object) string {
 		if why := notString(c, "expected"); why != "" {
 			return why
 		}
-		if truthy(c.Value("expected")) {
+		if task.Truthy(c.Value("expected")) {
 			return ""
 		}
 		return notString(c, "value")
 	case "bash_cmd_succeeds":
 		return notString(c, "bash_cmd")
+	}
+	return ""
+}
+
+// wrongType says why no row can pass that needs a field of the step, "" when the field is of the type it should be.
+func wrongType(field, want string, v any) string {
+	if got := doc.TypeName(v); got != want {
+		return fmt.Sprintf("evaluator error: `%s` must be a %s, but is of the type %s", field, want, got)
 	}
 	return ""
 }

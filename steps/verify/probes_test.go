@@ -36,13 +36,18 @@ func verified(t *testing.T, m *sandbox.Manager, id, fields string) (*doc.Object,
 	if err != nil {
 		t.Fatal(err)
 	}
+	return verifiedStep(t, m, id, s)
+}
+
+func verifiedStep(t *testing.T, m *sandbox.Manager, id string, s *task.Step) (*doc.Object, error) {
+	t.Helper()
 	r := task.NewRun(s.ID, s.Type, nil, nil, nil)
 	if err := r.AddSandbox(task.Sandbox{Name: "box", ID: id, Type: m.Known()[0], Mode: "vm"}); err != nil {
 		t.Fatal(err)
 	}
 	a := s.Action.(*verifySandbox)
 	a.deps.Sandboxes = m
-	err = a.Execute(t.Context(), r)
+	err := a.Execute(t.Context(), r)
 	out, _ := r.Metadata("verifications", "v").(*doc.Object)
 	return out, err
 }

@@ -21,7 +21,8 @@ const (
 	// maxProbeFile is how much of a file a content probe reads.
 	maxProbeFile = 64 << 20
 	// matchLimit bounds the search of one pattern, since a pathological one can take for ever.
-	matchLimit = 10 * time.Second
+	matchLimit     = 10 * time.Second
+	defaultSeconds = 120
 	// maxSeconds is the longest limit of a probe, a hundred years.
 	maxSeconds = 100 * 365 * 24 * 3600
 	// defaultAgent is the agent name that never counts as chosen by the author.
@@ -43,10 +44,16 @@ func sandboxType(d Deps) *task.StepType {
 			{Name: "criteria", Kind: task.List, Items: task.ObjectKind, Default: []any{}, Doc: "the checks, each an object with `type` and that type's fields; `weight` counts for weighted_average"},
 			{Name: "agent_name", Kind: task.String, Default: defaultAgent, Doc: "check where this agent works"},
 			{Name: "sandbox_name", Kind: task.String, Doc: "check this sandbox: its host in vm mode, its container in container mode"},
-			{Name: "base_dir", Kind: task.String, Default: "/app", Doc: "where relative paths start and shell commands run"},
-			{Name: "shell_timeout_seconds", Kind: task.NumberKind, Default: doc.Int(120), Doc: "limit of each probe, in seconds"},
+			{Name: "base_dir", Kind: task.String, Loose: true, Default: "/app", Doc: "where relative paths start and shell commands run"},
+			{Name: "shell_timeout_seconds", Kind: task.NumberKind, Default: doc.Int(defaultSeconds), Loose: true, Doc: "limit of each probe, in seconds"},
 			aggregatorField(AllPass),
 			verifierField(),
+		},
+		Given: func(f *doc.Object) error {
+			if limit, _ := f.Value("shell_timeout_seconds").(doc.Number); limit.Float64() <= 0 {
+				return fault.New(fault.Invalid, "shell_timeout_seconds must be greater than 0, not %s", limit)
+			}
+			return nil
 		},
 		Parse: func(id string, f *doc.Object) (task.Action, *doc.Object, error) {
 			stored, vid := withVerifierID(f)
@@ -59,10 +66,9 @@ func sandboxType(d Deps) *task.StepType {
 			} else {
 				stored.Delete("sandbox_name")
 			}
-			limit, _ := f.Value("shell_timeout_seconds").(doc.Number)
-			a.seconds = limit.Float64()
-			if a.seconds <= 0 {
-				return nil, nil, fault.New(fault.Invalid, "shell_timeout_seconds must be greater than 0, not %s", limit)
+			a.readLimit(f.Value("shell_timeout_seconds"))
+			if v := f.Value("base_dir"); task.Truthy(v) {
+				a.noBase = wrongType("base_dir", "string", v)
 			}
 			for _, c := range f.Arr("criteria") {
 				o, ok := c.(*doc.Object)
@@ -89,6 +95,28 @@ type verifySandbox struct {
 	base, sandbox string
 	seconds       float64
 	criteria      []*doc.Object
+	// Of a stored task: why no row can pass, and why no command can run in base_dir.
+	noLimit, noBase string
+}
+
+// readLimit takes the limit of a probe. A stored task may hold anything there: then its rows fail, as they did for who stored it.
+func (a *verifySandbox) readLimit(v any) {
+	switch v := v.(type) {
+	case nil:
+		a.seconds = defaultSeconds
+	case doc.Number:
+		a.seconds = v.Float64()
+	case bool:
+		if v {
+			a.seconds = 1
+		}
+	default:
+		a.noLimit = wrongType("shell_timeout_seconds", "number", v)
+		return
+	}
+	if !(a.seconds > 0) {
+		a.noLimit = a.timedOut("")
+	}
 }
 
 // Execute runs the probes in order and records rows and score.
@@ -174,6 +202,12 @@ type verdict struct {
 }
 
 func (a *prober) probe(ctx context.Context, p place.Place, c *doc.Object) verdict {
+	if a.noLimit != "" {
+		return verdict{why: a.noLimit}
+	}
+	if a.noBase != "" && c.Str("type") == "bash_cmd_succeeds" {
+		return verdict{why: a.noBase}
+	}
 	if why := mistyped(c); why != "" {
 		return verdict{why: "evaluator error: " + why}
 	}

@@ -65,7 +65,7 @@ func rowScore(r *doc.Object) float64 {
 	if n, ok := number(r.Value("score")); ok {
 		return n
 	}
-	if _, there := r.Get("score"); !there && truthy(r.Value("result")) {
+	if _, there := r.Get("score"); !there && task.Truthy(r.Value("result")) {
 		return 1
 	}
 	return 0
@@ -92,24 +92,6 @@ func number(v any) (float64, bool) {
 		return n, err == nil && doc.Float(n).Finite()
 	}
 	return 0, false
-}
-
-func truthy(v any) bool {
-	switch v := v.(type) {
-	case nil:
-		return false
-	case bool:
-		return v
-	case string:
-		return v != ""
-	case doc.Number:
-		return v.Float64() != 0
-	case []any:
-		return len(v) > 0
-	case *doc.Object:
-		return v.Len() > 0
-	}
-	return true
 }
 
 func aggregatorField(fallback string) task.Field {

@@ -10,20 +10,21 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/moby/moby/client"
+
+	"agentenv/test/kit"
 )
 
-// engineState describes the engine for a comparison before and after: the containers with the kit's mark, and every image's name.
-func (k *kit) engineState() string {
-	k.t.Helper()
-	r, err := docker(k.t).Client().ImageList(k.t.Context(), client.ImageListOptions{})
+// engineState describes the engine for a comparison before and after: the containers with the user's mark, and every image's name.
+func (k *user) engineState() string {
+	k.T.Helper()
+	r, err := docker(k.T).Client().ImageList(k.T.Context(), client.ImageListOptions{})
 	if err != nil {
-		k.t.Fatal(err)
+		k.T.Fatal(err)
 	}
 	var out []string
 	for _, i := range r.Items {
@@ -39,7 +40,7 @@ func TestBadBundles(t *testing.T) {
 	const vm = `{"id":"box","type":"deploy_sandbox","sandbox_name":"box","sandbox_mode":"vm"}`
 	for name, c := range map[string]struct {
 		task  string
-		more  files
+		more  kit.Files
 		args  []string
 		env   string
 		wants []string // in the one line
@@ -48,7 +49,7 @@ func TestBadBundles(t *testing.T) {
 		"JSON ends":        {task: `[` + vm, wants: []string{"tasks/t.json", "JSON", "line 1"}},
 		"no list":          {task: `{"steps": []}`, wants: []string{"tasks/t.json", "no steps"}},
 		"no steps":         {task: `[]`, wants: []string{"tasks/t.json", "no steps", "at least one"}},
-		"broken TOML":      {task: `[` + vm + `]`, more: files{"artifacts/a/artifact.toml": "type = \"file\nid = 3", "artifacts/a/x": ""}, args: []string{"check"}, wants: []string{"artifacts/a/artifact.toml", "TOML", "line 1", "column"}},
+		"broken TOML":      {task: `[` + vm + `]`, more: kit.Files{"artifacts/a/artifact.toml": "type = \"file\nid = 3", "artifacts/a/x": ""}, args: []string{"check"}, wants: []string{"artifacts/a/artifact.toml", "TOML", "line 1", "column"}},
 		"unknown type":     {task: `[{"id":"a","type":"deploy_sandbxo"}]`, wants: []string{"tasks/t.json", "'a'", "deploy_sandbxo", "not a known step type"}},
 		"no type":          {task: `[{"id":"a"}]`, wants: []string{"tasks/t.json", "a", "type", "missing"}},
 		"no id":            {task: `[{"type":"deploy_sandbox"}]`, wants: []string{"tasks/t.json", "id", "missing"}},
@@ -70,31 +71,31 @@ func TestBadBundles(t *testing.T) {
 		"agent step":         {task: `[` + vm + `,{"id":"p","type":"prompt_agent","agent_name":"x","prompt":"hi"}]`, wants: []string{"tasks/t.json", "'p'", "prompt_agent", "not supported yet"}},
 		"retry":              {task: `[{"id":"box","type":"deploy_sandbox","sandbox_name":"box","sandbox_mode":"vm","retry_config":{"max_attempts":2}}]`, wants: []string{"tasks/t.json", "'box'", "retry_config", "not supported yet"}},
 		"agent option":       {task: `[` + vm + `]`, args: []string{"--agent", "claude"}, wants: []string{"--agent", "claude", "not supported yet"}},
-		"load into an agent": {task: `[` + vm + `,{"id":"l","type":"load_artifact","agent_name":"x","artifact_id":"a"}]`, more: files{"artifacts/a/x": "x"}, wants: []string{"tasks/t.json", "'l'", "agent", "not supported yet"}},
+		"load into an agent": {task: `[` + vm + `,{"id":"l","type":"load_artifact","agent_name":"x","artifact_id":"a"}]`, more: kit.Files{"artifacts/a/x": "x"}, wants: []string{"tasks/t.json", "'l'", "agent", "not supported yet"}},
 		"no such task":       {task: `[` + vm + `]`, args: []string{"--task", "zz"}, wants: []string{"--task", "'zz'", "'t'"}},
 		"no such provider":   {task: `[` + vm + `]`, args: []string{"--sandbox", "modal"}, wants: []string{`"modal"`, "docker, local"}},
-		"link out":           {task: `[` + vm + `,{"id":"l","type":"load_artifact","sandbox_name":"box","artifact_id":"a"}]`, more: files{"artifacts/a/x": "->/etc/passwd"}, wants: []string{"artifacts/a", "/etc/passwd", "outside the bundle"}},
+		"link out":           {task: `[` + vm + `,{"id":"l","type":"load_artifact","sandbox_name":"box","artifact_id":"a"}]`, more: kit.Files{"artifacts/a/x": "->/etc/passwd"}, wants: []string{"artifacts/a", "/etc/passwd", "outside the bundle"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			k := newKit(t)
+			k := newUser(t)
 			k.ok("run", "hello") // there is something that could be harmed
 			if c.env != "" {
-				k.env = []string{c.env}
+				k.Env = []string{c.env}
 			}
-			dir := filepath.Join(k.home, "bad")
-			write(t, dir, files{"tasks/t.json": c.task})
-			write(t, dir, c.more)
+			dir := filepath.Join(k.Home, "bad")
+			kit.Write(t, dir, kit.Files{"tasks/t.json": c.task})
+			kit.Write(t, dir, c.more)
 			before, engine := k.everything(), k.engineState()
 			args := append([]string{"run", dir}, c.args...)
 			if len(c.args) > 0 && c.args[0] == "check" {
 				args = []string{"bundle", "check", dir}
 			}
 			r := k.run(args...)
-			if r.code != 1 || r.stdout != "" {
+			if r.Code != 1 || r.Stdout != "" {
 				t.Error(r)
 			}
-			k.oneLine(r.stderr, c.wants...)
+			k.oneLine(r.Stderr, c.wants...)
 			if after := k.everything(); after != before {
 				t.Errorf("something changed:\n%s", cmp.Diff(strings.Split(before, "\n"), strings.Split(after, "\n")))
 			}
@@ -106,19 +107,19 @@ func TestBadBundles(t *testing.T) {
 }
 
 // everything describes all that a run may write on this machine.
-func (k *kit) everything() string {
-	return strings.Join([]string{prints(k.t, k.state), prints(k.t, k.home), prints(k.t, k.sandboxes), prints(k.t, k.tmp)}, "\n")
+func (k *user) everything() string {
+	return strings.Join([]string{prints(k.T, k.State), prints(k.T, k.Home), prints(k.T, k.Sandboxes), prints(k.T, k.Tmp)}, "\n")
 }
 
 // oneLine checks that a text is a single error line that says what is wanted.
-func (k *kit) oneLine(text string, wants ...string) {
-	k.t.Helper()
+func (k *user) oneLine(text string, wants ...string) {
+	k.T.Helper()
 	if !strings.HasPrefix(text, "Error: ") || strings.Count(text, "\n") != 1 || len(text) > 800 {
-		k.t.Errorf("not one line of a sensible length:\n%s", text)
+		k.T.Errorf("not one line of a sensible length:\n%s", text)
 	}
 	for _, w := range wants {
 		if !strings.Contains(text, w) {
-			k.t.Errorf("%q is not in %s", w, text)
+			k.T.Errorf("%q is not in %s", w, text)
 		}
 	}
 }
@@ -128,9 +129,9 @@ func TestImageThatCannotBePulled(t *testing.T) {
 	for _, provider := range providers {
 		t.Run(provider, func(t *testing.T) {
 			t.Parallel()
-			k := newKit(t)
+			k := newUser(t)
 			s, r := k.summed(k.bundle("pull", steps{box("localhost:1/no/such:1")}, nil), "--sandbox", provider)
-			if r.code != 1 || len(s.Tasks[0].Failures) != 1 {
+			if r.Code != 1 || len(s.Tasks[0].Failures) != 1 {
 				t.Fatal(r)
 			}
 			f := s.Tasks[0].Failures[0]
@@ -161,65 +162,31 @@ func TestBadConfig(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			k := newKit(t)
-			file := filepath.Join(k.dir, "config.toml")
+			k := newUser(t)
+			file := filepath.Join(k.Dir, "config.toml")
 			if err := os.WriteFile(file, []byte(c.text), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			k.env = []string{"AGENT_ENV_CONFIG=" + file}
+			k.Env = []string{"AGENT_ENV_CONFIG=" + file}
 			r := k.run("run", "hello")
-			if r.code != 1 {
+			if r.Code != 1 {
 				t.Error(r)
 			}
-			k.oneLine(r.stderr, c.wants...)
-			if !absent(k.state) {
-				t.Errorf("the state folder was made:\n%s", prints(t, k.state))
+			k.oneLine(r.Stderr, c.wants...)
+			if !absent(k.State) {
+				t.Errorf("the state folder was made:\n%s", prints(t, k.State))
 			}
 		})
 	}
 }
 
-// TestFullDisk has a state folder on a small filesystem that fills up.
-func TestFullDisk(t *testing.T) {
-	k := newKit(t)
-	if err := os.MkdirAll(k.state, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mount("none", k.state, "tmpfs", 0, "size=3m,mode=700"); err != nil {
-		t.Fatalf("this test needs root, to mount a small tmpfs: %v", err)
-	}
-	defer func() {
-		if err := syscall.Unmount(k.state, 0); err != nil {
-			t.Error(err)
-		}
-	}()
-	k.ok("run", "hello")
-	dir := k.bundle("big", steps{host("box"), load("load", "box", "big", "/app/in")}, files{"artifacts/big/big.bin": strings.Repeat("0123456789abcdef", 1<<19)})
-	r := k.run("run", dir)
-	if r.code != 1 {
-		t.Error(r)
-	}
-	k.oneLine(r.stderr, "no space left on device", "artifacts/big")
-	if left := k.leftovers(); left != "" {
-		t.Errorf("left behind: %s", left)
-	}
-	k.ok("run", "hello")
-	if entries, err := os.ReadDir(filepath.Join(k.state, "object_store", ".agentenv-tmp")); err == nil {
-		for _, e := range entries {
-			if info, err := e.Info(); err == nil && info.Size() > 0 {
-				t.Errorf("left behind: %s, %d bytes", e.Name(), info.Size())
-			}
-		}
-	}
-}
-
 // TestNoWritePermission runs as another user on a state folder that is not theirs.
 func TestNoWritePermission(t *testing.T) {
-	k := newKit(t)
-	if err := os.MkdirAll(k.state, 0o755); err != nil {
+	k := newUser(t)
+	if err := os.MkdirAll(k.State, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for d := k.state; d != "/"; d = filepath.Dir(d) {
+	for d := k.State; d != "/"; d = filepath.Dir(d) {
 		info, err := os.Stat(d)
 		if err != nil {
 			t.Fatal(err)
@@ -230,26 +197,26 @@ func TestNoWritePermission(t *testing.T) {
 			}
 		}
 	}
-	if err := os.Chmod(k.tmp, 0o777); err != nil {
+	if err := os.Chmod(k.Tmp, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	before := prints(t, k.state)
+	before := prints(t, k.State)
 	cmd := exec.CommandContext(t.Context(), "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", program, "run", "hello")
-	cmd.Dir, cmd.Env = "/", k.environ()
-	r := finish(t, cmd)
-	if r.code != 1 {
+	cmd.Dir, cmd.Env = "/", k.Environ()
+	r := kit.Finish(t, cmd)
+	if r.Code != 1 {
 		t.Error(r)
 	}
-	k.oneLine(r.stderr, k.state, "permission denied")
-	if after := prints(t, k.state); after != before {
+	k.oneLine(r.Stderr, k.State, "permission denied")
+	if after := prints(t, k.State); after != before {
 		t.Errorf("the state folder changed:\n%s", after)
 	}
 }
 
 // TestLockedDatabase has another process hold the database: the program waits, and goes on when the lock is let go, or says so.
 func TestLockedDatabase(t *testing.T) {
-	lock := func(k *kit) (release func()) {
-		db, err := sql.Open("sqlite", "file:"+filepath.Join(k.state, "document_store", "local.db"))
+	lock := func(k *user) (release func()) {
+		db, err := sql.Open("sqlite", "file:"+filepath.Join(k.State, "document_store", "local.db"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,7 +235,7 @@ func TestLockedDatabase(t *testing.T) {
 	}
 	t.Run("let go", func(t *testing.T) {
 		t.Parallel()
-		k := newKit(t)
+		k := newUser(t)
 		k.ok("run", "hello")
 		release := lock(k)
 		p := k.start("run", "hello")
@@ -281,16 +248,16 @@ func TestLockedDatabase(t *testing.T) {
 	})
 	t.Run("held", func(t *testing.T) {
 		t.Parallel()
-		k := newKit(t)
+		k := newUser(t)
 		k.ok("run", "hello")
 		defer lock(k)()
 		dir := k.bundle("wait", steps{host("box")}, nil)
 		begin := time.Now()
 		r := k.run("run", dir)
-		if took := time.Since(begin); r.code != 1 || took < 3*time.Second || took > 60*time.Second {
+		if took := time.Since(begin); r.Code != 1 || took < 3*time.Second || took > 60*time.Second {
 			t.Errorf("it took %s: %s", took, r)
 		}
-		k.oneLine(r.stderr, "local.db", "lock")
+		k.oneLine(r.Stderr, "local.db", "lock")
 		if left := k.leftovers(); left != "" {
 			t.Errorf("left behind: %s", left)
 		}

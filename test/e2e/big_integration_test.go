@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"agentenv/test/kit"
 )
 
 // bigScript makes a file of 1 GiB that is no two blocks the same, and returns its digest.
@@ -31,16 +33,16 @@ def run(input):
 func TestCollectingAGibibyte(t *testing.T) {
 	image := debian(t)
 	t.Parallel()
-	k := newKit(t)
+	k := newUser(t)
 	b := box(image)
 	b["sandbox_type"] = "docker"
-	dir := k.bundle("big", steps{b, code("make", "box", "make", nil), collect("out", "box", "/secret", "big")}, files{"artifacts/make/m.py": bigScript})
+	dir := k.bundle("big", steps{b, code("make", "box", "make", nil), collect("out", "box", "/secret", "big")}, kit.Files{"artifacts/make/m.py": bigScript})
 	cmd := k.command("run", "--json", dir)
 	r, held := watched(t, cmd)
-	if r.code != 0 {
+	if r.Code != 0 {
 		t.Fatal(r)
 	}
-	record := k.instance(parse(t, r.stdout).str("tasks", 0, "instance"))
+	record := k.instance(parse(t, r.Stdout).str("tasks", 0, "instance"))
 	at, ok := strings.CutPrefix(record.str("context", "metadata", "collected_artifacts", "out", "artifacts", "big"), "file://")
 	if !ok {
 		t.Fatalf("no object: %s", record)
@@ -62,7 +64,7 @@ func TestCollectingAGibibyte(t *testing.T) {
 
 // watched runs cmd to its end and returns the most memory it held, in KiB. What wait reports of a child includes what its
 // parent held when it started the child, so the child's own mark is read while it runs.
-func watched(t *testing.T, cmd *exec.Cmd) (r result, held int) {
+func watched(t *testing.T, cmd *exec.Cmd) (r kit.Result, held int) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -76,7 +78,7 @@ func watched(t *testing.T, cmd *exec.Cmd) (r result, held int) {
 	for {
 		select {
 		case <-ended:
-			return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}, held
+			return kit.Result{Code: cmd.ProcessState.ExitCode(), Stdout: out.String(), Stderr: errs.String()}, held
 		case <-tick.C:
 			status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
 			for line := range strings.Lines(string(status)) {

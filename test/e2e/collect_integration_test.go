@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"agentenv/test/kit"
 )
 
 // hostileScript fills a folder with whatever a filesystem can hold.
@@ -51,8 +53,8 @@ if __name__ == "__main__":
     run({"args": {"folder": sys.argv[1]}})
 `
 
-func hostile() files {
-	return files{
+func hostile() kit.Files {
+	return kit.Files{
 		"plain.txt": "plain", "empty": "", "all.bin": odd()["bytes.bin"], "a space.txt": "space", "new\nline.txt": "newline", "-rf": "dash",
 		"--version": "dashes", "é☃.txt": "utf8", strings.Repeat("n", 255): "long", "sub/deep/two.txt": "two", "sub/one.txt": "one",
 		"sub/three.bin": "three", "glob[1]*.txt": "brackets", "back\\slash": "backslash",
@@ -86,16 +88,16 @@ func TestCollecting(t *testing.T) {
 	for _, target := range targets {
 		t.Run(target, func(t *testing.T) {
 			t.Parallel()
-			k := newKit(t)
+			k := newUser(t)
 			const folder = "/app/out"
 			listed := collect("listed", "box", folder, "plain.txt", "sub", "*.bin", "**/t*.txt", "glob[1]*.txt", "link-file", "not-there", "{a space,nothing}.txt")
 			dots := collect("dots", "box", folder, "../plain.txt")
 			dots["fail_task_on_error"] = false
 			dir := k.bundle("hostile", steps{on(t, target)}.with(making(target, folder)...).with(
-				collect("all", "box", folder), listed, dots), files{"artifacts/make/make.py": hostileScript})
-			before := prints(t, k.home)
+				collect("all", "box", folder), listed, dots), kit.Files{"artifacts/make/make.py": hostileScript})
+			before := prints(t, k.Home)
 			s, r := k.summed(dir)
-			if r.code != 1 {
+			if r.Code != 1 {
 				t.Fatal(r)
 			}
 			record := k.instance(s.Tasks[0].Instance)
@@ -112,7 +114,7 @@ func TestCollecting(t *testing.T) {
 				t.Errorf("the file whose name is not UTF-8 was collected %d times: %q", odd, got.at("all", "artifacts").keys())
 			}
 			same(t, all, hostile())
-			same(t, k.collected(got.str("listed", "file_artifact_universe", "id")), files{
+			same(t, k.collected(got.str("listed", "file_artifact_universe", "id")), kit.Files{
 				"plain.txt": "plain", "sub/deep/two.txt": "two", "sub/one.txt": "one", "sub/three.bin": "three", "all.bin": hostile()["all.bin"],
 				"glob[1]*.txt": "brackets", "link-file": "plain", "a space.txt": "space",
 			})
@@ -134,7 +136,7 @@ func TestCollecting(t *testing.T) {
 			if failed.len() != 1 || failed.str(0, "step_id") != "dots" || !strings.Contains(failed.str(0, "error"), `".."`) {
 				t.Errorf("failed steps: %s", failed)
 			}
-			logs, _ := filepath.Glob(filepath.Join(k.state, "logs", "*.log"))
+			logs, _ := filepath.Glob(filepath.Join(k.State, "logs", "*.log"))
 			if len(logs) != 1 {
 				t.Fatalf("log files: %v", logs)
 			}
@@ -142,10 +144,10 @@ func TestCollecting(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !strings.Contains(string(text), "link-outside") || !strings.Contains(r.stderr, logs[0]) {
-				t.Errorf("the log does not name what was left out, or the program not the log\n%s\n%s", text, r.stderr)
+			if !strings.Contains(string(text), "link-outside") || !strings.Contains(r.Stderr, logs[0]) {
+				t.Errorf("the log does not name what was left out, or the program not the log\n%s\n%s", text, r.Stderr)
 			}
-			if after := prints(t, k.home); after != before {
+			if after := prints(t, k.Home); after != before {
 				t.Errorf("the home changed:\n%s\n---\n%s", before, after)
 			}
 			if left := k.leftovers(); left != "" {
@@ -158,12 +160,12 @@ func TestCollecting(t *testing.T) {
 // TestCollectingNothing has lists of which nothing is there: the step fails and the record shows what there is.
 func TestCollectingNothing(t *testing.T) {
 	t.Parallel()
-	k := newKit(t)
+	k := newUser(t)
 	dir := k.bundle("none", steps{host("box"), load("load", "box", "one", "/app/out"), collect("out", "box", "/app/out", "absent.txt", "no*")},
-		files{"artifacts/one/there.txt": "x"})
+		kit.Files{"artifacts/one/there.txt": "x"})
 	s, r := k.summed(dir)
 	record := k.instance(s.Tasks[0].Instance)
-	if r.code != 1 || s.Tasks[0].Failures[0].Class != "RuntimeError" || !strings.Contains(s.Tasks[0].Failures[0].Error, "/app/out/absent.txt") {
+	if r.Code != 1 || s.Tasks[0].Failures[0].Class != "RuntimeError" || !strings.Contains(s.Tasks[0].Failures[0].Error, "/app/out/absent.txt") {
 		t.Error(r)
 	}
 	if f := record.at("context", "metadata", "collect_produced_files"); f.str("files", 0) != "there.txt" || f.str("base_path") != "/app/out" {
@@ -185,8 +187,8 @@ def run(input):
 	for _, target := range []string{"local", "docker"} {
 		t.Run(target, func(t *testing.T) {
 			t.Parallel()
-			k := newKit(t)
-			record := k.ends(k.bundle("many", steps{on(t, target), code("make", "box", "make", nil), collect("out", "box", "/app/many")}, files{"artifacts/make/make.py": script}))
+			k := newUser(t)
+			record := k.ends(k.bundle("many", steps{on(t, target), code("make", "box", "make", nil), collect("out", "box", "/app/many")}, kit.Files{"artifacts/make/make.py": script}))
 			got := record.at("context", "metadata", "collected_artifacts", "out")
 			if n := len(got.at("artifacts").keys()); n != 10000 || got.at("left_out_count").v != nil {
 				t.Errorf("%d files collected, left out: %s", n, got.at("left_out"))
@@ -202,11 +204,11 @@ def run(input):
 }
 
 // ends runs a bundle of one task, which must end without a failure and without a score below 1.
-func (k *kit) ends(args ...string) doc {
-	k.t.Helper()
+func (k *user) ends(args ...string) doc {
+	k.T.Helper()
 	s, r := k.summed(args...)
-	if o := s.Tasks[0].Outcome; r.code != 0 || o != "unscored" && o != "passed" {
-		k.t.Fatal(r)
+	if o := s.Tasks[0].Outcome; r.Code != 0 || o != "unscored" && o != "passed" {
+		k.T.Fatal(r)
 	}
 	return k.instance(s.Tasks[0].Instance)
 }
@@ -217,7 +219,7 @@ func TestCollectingWhatGrows(t *testing.T) {
 	for _, target := range targets {
 		t.Run(target, func(t *testing.T) {
 			t.Parallel()
-			k := newKit(t)
+			k := newUser(t)
 			base := "/tmp/grow"
 			if target == "vm" {
 				base = "/app/grow"
@@ -230,7 +232,7 @@ func TestCollectingWhatGrows(t *testing.T) {
 			record := k.instance(s.Tasks[0].Instance)
 			got := record.at("context", "metadata", "collected_artifacts", "out")
 			failed := record.at("context", "metadata", "failed_steps", 0)
-			if r.code != 1 || failed.str("error_type") != "RuntimeError" || !strings.Contains(failed.str("error"), base+"/grow") {
+			if r.Code != 1 || failed.str("error_type") != "RuntimeError" || !strings.Contains(failed.str("error"), base+"/grow") {
 				t.Errorf("%s\n%s", failed, r)
 			}
 			if got.str("left_out", 0, "path") != base+"/grow" || got.str("left_out", 0, "reason") == "" || got.at("left_out").len() != 1 {
@@ -252,7 +254,7 @@ func TestLoading(t *testing.T) {
 	for _, target := range targets {
 		t.Run(target, func(t *testing.T) {
 			t.Parallel()
-			k := newKit(t)
+			k := newUser(t)
 			const folder = "/app/base"
 			prepare := `import os, sys
 def run(input):
@@ -268,17 +270,17 @@ if __name__ == "__main__":
 			first["depends_on"], second["depends_on"] = []string{"make"}, []string{"make"}
 			out := collect("out", "box", folder)
 			out["depends_on"] = []string{"first", "second"}
-			one := files{"old.txt": "new", "link.txt": "no link"}
-			two := files{".gitignore": "*\n", ".dockerignore": "**\n", ".ignore": "*\n"}
+			one := kit.Files{"old.txt": "new", "link.txt": "no link"}
+			two := kit.Files{".gitignore": "*\n", ".dockerignore": "**\n", ".ignore": "*\n"}
 			for i := range 200 {
 				one[fmt.Sprintf("one/%d.txt", i)] = fmt.Sprint("one ", i)
 				two[fmt.Sprintf("two/%d.txt", i)] = fmt.Sprint("two ", i)
 			}
 			dir := k.bundle("loads", steps{on(t, target)}.with(making(target, folder)...).with(first, second, out),
-				files{"artifacts/make/make.py": prepare}.and(one.under("artifacts/one")).and(two.under("artifacts/two")))
+				kit.Files{"artifacts/make/make.py": prepare}.And(one.Under("artifacts/one")).And(two.Under("artifacts/two")))
 			record := k.ends(dir)
 			same(t, k.collected(record.str("context", "metadata", "collected_artifacts", "out", "file_artifact_universe", "id")),
-				one.and(two).under("in").and(files{"victim": "untouched"}))
+				one.And(two).Under("in").And(kit.Files{"victim": "untouched"}))
 		})
 	}
 }

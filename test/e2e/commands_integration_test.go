@@ -6,28 +6,30 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"agentenv/test/kit"
 )
 
 // TestUsage ends command lines that are none with exit code 2 and a line that says so, and writes nothing.
 func TestUsage(t *testing.T) {
 	t.Parallel()
-	k := newKit(t)
+	k := newUser(t)
 	for _, args := range []string{"bogus", "run hello --bogus", "run hello -j 0", "run hello -j many", "run a b", "run --keep", "task", "task get", "task bogus", "sandbox bogus",
 		"artifact file-artifact-universe put-bundled --id x", "artifact file-artifact-universe put-bundled --id x --file-dir nowhere", "steps show", "bundle new", "completion"} {
 		r := k.run(strings.Fields(args)...)
-		if r.code != 2 && !(args == "completion" && r.code == 0) || r.code == 2 && r.stderr == "" || strings.Contains(r.stderr, "panic") {
+		if r.Code != 2 && !(args == "completion" && r.Code == 0) || r.Code == 2 && r.Stderr == "" || strings.Contains(r.Stderr, "panic") {
 			t.Errorf("%s: %s", args, r)
 		}
 	}
-	if !absent(k.state) {
-		t.Errorf("the state folder was made:\n%s", prints(t, k.state))
+	if !absent(k.State) {
+		t.Errorf("the state folder was made:\n%s", prints(t, k.State))
 	}
 }
 
 // TestReadingMakesNothing asks a fresh machine: nothing is there, and nothing is made.
 func TestReadingMakesNothing(t *testing.T) {
 	t.Parallel()
-	k := newKit(t)
+	k := newUser(t)
 	for args, want := range map[string]string{
 		"--version":                            "agent-env ",
 		"run":                                  "container-files",
@@ -47,12 +49,12 @@ func TestReadingMakesNothing(t *testing.T) {
 	}
 	for _, args := range []string{"task get --id x", "task get-instance --id x", "task validate --id x", "artifact show --id x", "artifact skill get --id x --output-dir out", "steps show nothing"} {
 		r := k.run(strings.Fields(args)...)
-		if r.code != 1 || r.stdout != "" && !strings.HasPrefix(r.stdout, "Fetching") {
+		if r.Code != 1 || r.Stdout != "" && !strings.HasPrefix(r.Stdout, "Fetching") {
 			t.Errorf("%s: %s", args, r)
 		}
-		k.oneLine(r.stderr)
+		k.oneLine(r.Stderr)
 	}
-	if !absent(k.state) || !absent(k.sandboxes) || !absent(filepath.Join(k.home, "out")) {
+	if !absent(k.State) || !absent(k.Sandboxes) || !absent(filepath.Join(k.Home, "out")) {
 		t.Errorf("something was made:\n%s", k.everything())
 	}
 }
@@ -60,7 +62,7 @@ func TestReadingMakesNothing(t *testing.T) {
 // TestSchema is the JSON Schema of task files: it knows every step type and the fields of each.
 func TestSchema(t *testing.T) {
 	t.Parallel()
-	k := newKit(t)
+	k := newUser(t)
 	schema := k.ok("steps", "schema")
 	parse(t, schema)
 	for line := range strings.Lines(k.ok("steps", "list")) {
@@ -73,30 +75,30 @@ func TestSchema(t *testing.T) {
 func TestDoctor(t *testing.T) {
 	docker(t)
 	t.Parallel()
-	k := newKit(t)
+	k := newUser(t)
 	out := k.ok("doctor")
 	for _, what := range []string{"configuration", "state folder", "disk", "container engine", "provider local", "provider docker"} {
 		if !strings.Contains(out, what) {
 			t.Errorf("%q is not in\n%s", what, out)
 		}
 	}
-	if !absent(k.state) {
+	if !absent(k.State) {
 		t.Errorf("the state folder was made:\n%s", k.everything())
 	}
-	k.env = []string{"DOCKER_HOST=unix://" + k.dir + "/none.sock"}
+	k.Env = []string{"DOCKER_HOST=unix://" + k.Dir + "/none.sock"}
 	r := k.run("doctor")
-	if !strings.Contains(r.stdout, "none.sock") || !strings.Contains(r.stdout, "install and start") {
+	if !strings.Contains(r.Stdout, "none.sock") || !strings.Contains(r.Stdout, "install and start") {
 		t.Errorf("without an engine: %s", r)
 	}
 }
 
 // TestNewBundles makes bundles to begin from, checks and runs them.
 func TestNewBundles(t *testing.T) {
-	tagBase(t, debian(t))
+	pythonSlim(t)
 	for _, c := range [][]string{{"mine"}, {"mine", "--container"}} {
 		t.Run(strings.Join(c, " "), func(t *testing.T) {
 			t.Parallel()
-			k := newKit(t)
+			k := newUser(t)
 			out := k.ok(append([]string{"bundle", "new"}, c...)...)
 			if !strings.Contains(out, "Run it: agent-env run mine") {
 				t.Error(out)
@@ -105,13 +107,13 @@ func TestNewBundles(t *testing.T) {
 				t.Error(out)
 			}
 			k.passes("mine")
-			before := prints(t, k.home)
+			before := prints(t, k.Home)
 			r := k.run("bundle", "new", "mine")
-			if r.code != 1 {
+			if r.Code != 1 {
 				t.Error(r)
 			}
-			k.oneLine(r.stderr, "mine")
-			if after := prints(t, k.home); after != before {
+			k.oneLine(r.Stderr, "mine")
+			if after := prints(t, k.Home); after != before {
 				t.Error("a folder that is there was changed")
 			}
 		})
@@ -125,14 +127,14 @@ const jobText = `[{"id":"box","type":"deploy_sandbox","sandbox_name":"box","sand
 // TestTaskCommands stores a task, prints it, checks it, and refuses what cannot be.
 func TestTaskCommands(t *testing.T) {
 	t.Parallel()
-	k := newKit(t)
-	write(t, k.home, files{"job.json": jobText, "set/a.py": "def run(i): pass\n", "broken.json": "[{]", "odd.json": `[{"id":"a","type":"deploy_sandbox","sandbox_name":"b","sandbox_mode":"vm","colour":"red"}]`,
+	k := newUser(t)
+	kit.Write(t, k.Home, kit.Files{"job.json": jobText, "set/a.py": "def run(i): pass\n", "broken.json": "[{]", "odd.json": `[{"id":"a","type":"deploy_sandbox","sandbox_name":"b","sandbox_mode":"vm","colour":"red"}]`,
 		"agent.json": `[{"id":"a","type":"prompt_agent","agent_name":"x","prompt":"hi"}]`})
 	r := k.run("task", "create", "--id", "job", "job.json")
-	if r.code != 1 || !strings.Contains(r.stderr, "u1") || !strings.Contains(r.stderr, "--skip-validation") {
+	if r.Code != 1 || !strings.Contains(r.Stderr, "u1") || !strings.Contains(r.Stderr, "--skip-validation") {
 		t.Errorf("an artifact that is not there: %s", r)
 	}
-	if r := k.run("task", "get", "--id", "job"); r.code != 1 {
+	if r := k.run("task", "get", "--id", "job"); r.Code != 1 {
 		t.Errorf("what was refused is stored: %s", r)
 	}
 	k.ok("artifact", "file-artifact-universe", "put-bundled", "--id", "u1", "--file-dir", "set")
@@ -148,15 +150,15 @@ func TestTaskCommands(t *testing.T) {
 	}
 	for file, want := range map[string]string{"broken.json": "line 1", "odd.json": `"colour"`} {
 		r := k.run("task", "create", "--id", "bad", file)
-		if r.code != 1 {
+		if r.Code != 1 {
 			t.Errorf("%s: %s", file, r)
 		}
-		k.oneLine(r.stderr, file, want)
+		k.oneLine(r.Stderr, file, want)
 	}
-	if r := k.run("task", "create", "--id", "bad", "nowhere.json"); r.code != 2 || !strings.Contains(r.stderr, "nowhere.json") {
+	if r := k.run("task", "create", "--id", "bad", "nowhere.json"); r.Code != 2 || !strings.Contains(r.Stderr, "nowhere.json") {
 		t.Errorf("a file that is not there: %s", r)
 	}
-	if r := k.run("task", "get", "--id", "bad"); r.code != 1 {
+	if r := k.run("task", "get", "--id", "bad"); r.Code != 1 {
 		t.Errorf("a bad task is stored: %s", r)
 	}
 	record := k.passes("hello")
@@ -172,8 +174,8 @@ func TestTaskCommands(t *testing.T) {
 // TestArtifactCommands goes through the commands of artifacts.
 func TestArtifactCommands(t *testing.T) {
 	t.Parallel()
-	k := newKit(t)
-	write(t, k.home, files{"set/a.txt": "hello\n", "set/sub/b.json": `{"x":1}`, "my-skill/SKILL.md": "---\nname: my-skill\ndescription: d\n---\nBody\n", "my-skill/data/x.csv": "1\n",
+	k := newUser(t)
+	kit.Write(t, k.Home, kit.Files{"set/a.txt": "hello\n", "set/sub/b.json": `{"x":1}`, "my-skill/SKILL.md": "---\nname: my-skill\ndescription: d\n---\nBody\n", "my-skill/data/x.csv": "1\n",
 		"other/bin/tool": "+x#!/bin/sh\n", "seed.json": `{"files":[{"path":"x","content":"old"}]}`, "note.md": "n", "one.txt": "one", "empty-parent/keep": ""})
 	universe := []string{"artifact", "file-artifact-universe"}
 	put := append(universe, "put-bundled", "--id", "u1", "--file-dir", "set")
@@ -187,20 +189,20 @@ func TestArtifactCommands(t *testing.T) {
 		}
 	}
 	first := parse(t, k.ok("artifact", "show", "--id", "u1"))
-	write(t, k.home, files{"set/a.txt": "changed\n"})
+	kit.Write(t, k.Home, kit.Files{"set/a.txt": "changed\n"})
 	if out := k.ok(put...); !strings.Contains(out, "version=2 ") {
 		t.Error(out)
 	}
 	if second := parse(t, k.ok("artifact", "show", "--id", "u1")); first.String() == second.String() {
 		t.Errorf("the second version is the first: %s", second)
 	}
-	get := func(args ...string) files {
+	get := func(args ...string) kit.Files {
 		into := filepath.Join(t.TempDir(), "out")
 		k.ok(append(append([]string{"artifact"}, args...), "--output-dir", into)...)
-		return read(t, into)
+		return kit.Read(t, into)
 	}
-	same(t, get("file-artifact-universe", "get", "--id", "u1", "--version", "1"), files{"a.txt": "hello\n", "sub/b.json": `{"x":1}`})
-	same(t, get("file-artifact-universe", "get", "--id", "u1"), files{"a.txt": "changed\n", "sub/b.json": `{"x":1}`})
+	same(t, get("file-artifact-universe", "get", "--id", "u1", "--version", "1"), kit.Files{"a.txt": "hello\n", "sub/b.json": `{"x":1}`})
+	same(t, get("file-artifact-universe", "get", "--id", "u1"), kit.Files{"a.txt": "changed\n", "sub/b.json": `{"x":1}`})
 	many := get("file-artifact-universe", "get-many", "--id", "u1", "--id", "u1")
 	if len(many) != 2 {
 		t.Errorf("get-many wrote %v", many)
@@ -208,25 +210,25 @@ func TestArtifactCommands(t *testing.T) {
 	if out := k.ok("artifact", "skill", "put", "--id", "my-skill", "--skill-dir", "my-skill"); !strings.Contains(out, "Created SkillArtifact: id=my-skill version=1 spec_version=0.1 skill_files_id=my-skill__files") {
 		t.Error(out)
 	}
-	same(t, get("skill", "get", "--id", "my-skill"), files{"SKILL.md": "---\nname: my-skill\ndescription: d\n---\nBody\n", "data/x.csv": "1\n"})
+	same(t, get("skill", "get", "--id", "my-skill"), kit.Files{"SKILL.md": "---\nname: my-skill\ndescription: d\n---\nBody\n", "data/x.csv": "1\n"})
 	r := k.run("artifact", "skill", "put", "--id", "wrong", "--skill-dir", "my-skill")
-	if r.code != 1 {
+	if r.Code != 1 {
 		t.Error(r)
 	}
-	k.oneLine(r.stderr, "must be 'wrong'")
-	if r := k.run("artifact", "skill", "put", "--id", "my-skill"); r.code != 1 && r.code != 2 {
+	k.oneLine(r.Stderr, "must be 'wrong'")
+	if r := k.run("artifact", "skill", "put", "--id", "my-skill"); r.Code != 1 && r.Code != 2 {
 		t.Errorf("a skill of nothing: %s", r)
 	}
 	if out := k.ok("artifact", "cli", "put", "--id", "tool", "--cli-dir", "other", "--entrypoint", "bin/tool", "--command-name", "tool"); !strings.Contains(out, "Created CliArtifact: id=tool version=1 command_name=tool entrypoint=bin/tool") {
 		t.Error(out)
 	}
-	same(t, get("cli", "get", "--id", "tool"), files{"bin/tool": "#!/bin/sh\n"})
+	same(t, get("cli", "get", "--id", "tool"), kit.Files{"bin/tool": "#!/bin/sh\n"})
 
 	// A universe keeps the versions it was made of.
 	k.ok("artifact", "environment", "put", "seed.json", "--id", "fs", "--description", "d", "--environment-name", "fs")
 	k.ok("artifact", "environment-universe", "put", "--id", "uni", "--environment-artifact", "fs", "--metadata", "note=note.md")
 	before := get("environment-universe", "get", "--id", "uni")
-	write(t, k.home, files{"seed.json": `{"files":[{"path":"x","content":"new"}]}`})
+	kit.Write(t, k.Home, kit.Files{"seed.json": `{"files":[{"path":"x","content":"new"}]}`})
 	k.ok("artifact", "environment", "put", "seed.json", "--id", "fs", "--description", "d", "--environment-name", "fs")
 	same(t, get("environment-universe", "get", "--id", "uni"), before)
 	stored := parse(t, k.ok("artifact", "show", "--id", "uni"))
@@ -234,23 +236,23 @@ func TestArtifactCommands(t *testing.T) {
 		t.Errorf("%s", stored)
 	}
 	for _, bad := range []string{"fs:", "fs:b", "fs:0", "fs:1:2", ""} {
-		if r := k.run("artifact", "environment-universe", "put", "--id", "bad", "--environment-artifact", bad); r.code != 2 {
+		if r := k.run("artifact", "environment-universe", "put", "--id", "bad", "--environment-artifact", bad); r.Code != 2 {
 			t.Errorf("%q: %s", bad, r)
 		}
 	}
 	for _, bad := range []string{"note", "note=nowhere.md"} {
-		if r := k.run("artifact", "environment-universe", "put", "--id", "bad", "--environment-artifact", "fs", "--metadata", bad); r.code != 1 {
+		if r := k.run("artifact", "environment-universe", "put", "--id", "bad", "--environment-artifact", "fs", "--metadata", bad); r.Code != 1 {
 			t.Errorf("%q: %s", bad, r)
 		}
 	}
 	if out := k.ok("artifact", "environment-universe", "compatible-envs", "--id", "uni"); out != "No compatibility results found for universe uni\n" {
 		t.Errorf("%q", out)
 	}
-	if r := k.run("artifact", "skill", "get", "--id", "u1", "--output-dir", "x"); r.code != 1 || strings.Count(r.stderr, "\n") != 1 {
+	if r := k.run("artifact", "skill", "get", "--id", "u1", "--output-dir", "x"); r.Code != 1 || strings.Count(r.Stderr, "\n") != 1 {
 		t.Errorf("a set of files as a skill: %s", r)
 	}
 	k.ok("artifact", "file", "put", "one.txt", "--id", "one")
-	same(t, get("file", "get", "--id", "one"), files{"one.txt": "one"})
+	same(t, get("file", "get", "--id", "one"), kit.Files{"one.txt": "one"})
 	if out := k.ok("artifact", "list", "--type", "skill"); !strings.Contains(out, "my-skill v1  skill") || strings.Contains(out, "u1") {
 		t.Error(out)
 	}

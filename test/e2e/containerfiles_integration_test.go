@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"agentenv/test/kit"
 )
 
 // providers are the two shapes of container mode: a container beside a host, and a sandbox that is the container.
@@ -28,12 +30,12 @@ func secretTask(image, folder string) steps {
 	}
 }
 
-func secretFiles() files {
-	return odd().under("artifacts/odd").and(files{"artifacts/inspect/inspect.py": inspectScript})
+func secretFiles() kit.Files {
+	return odd().Under("artifacts/odd").And(kit.Files{"artifacts/inspect/inspect.py": inspectScript})
 }
 
 // checkSecret checks the record of a run of secretTask.
-func checkSecret(t *testing.T, k *kit, record doc, folder string) {
+func checkSecret(t *testing.T, k *user, record doc, folder string) {
 	t.Helper()
 	if !absent("/secret") {
 		t.Error("/secret is on this machine")
@@ -46,12 +48,12 @@ func checkSecret(t *testing.T, k *kit, record doc, folder string) {
 		t.Errorf("run_code ran as uid %v", inside.at("uid"))
 	}
 	checkOwned(t, inside.at("files"), odd())
-	want := odd().and(files{"made inside.bin": odd()["bytes.bin"]})
+	want := odd().And(kit.Files{"made inside.bin": odd()["bytes.bin"]})
 	same(t, k.collected(record.str("context", "metadata", "file_artifact_universe", "id")), want)
 }
 
 // checkOwned checks what inspectScript saw: every file there with its bytes, everything root's with sane modes.
-func checkOwned(t *testing.T, seen doc, want files) {
+func checkOwned(t *testing.T, seen doc, want kit.Files) {
 	t.Helper()
 	for name, text := range want {
 		sum := sha256.Sum256([]byte(strings.TrimPrefix(text, "+x")))
@@ -76,16 +78,16 @@ func TestFilesInAndOutOfAContainer(t *testing.T) {
 		for _, umask := range []string{"077", "000"} {
 			t.Run(provider+" umask "+umask, func(t *testing.T) {
 				t.Parallel()
-				k := newKit(t)
+				k := newUser(t)
 				const folder = "/secret/in"
 				dir := k.bundle("files", secretTask(image, folder), secretFiles())
 				cmd := exec.CommandContext(t.Context(), "sh", "-c", "umask "+umask+`; exec "$0" "$@"`, program, "run", "--json", "--sandbox", provider, dir)
-				cmd.Dir, cmd.Env = k.home, k.environ()
-				r := finish(t, cmd)
-				if r.code != 0 {
+				cmd.Dir, cmd.Env = k.Home, k.Environ()
+				r := kit.Finish(t, cmd)
+				if r.Code != 0 {
 					t.Fatal(r)
 				}
-				s := parse(t, r.stdout)
+				s := parse(t, r.Stdout)
 				checkSecret(t, k, k.instance(s.str("tasks", 0, "instance")), folder)
 				if s.at("still_up").len() != 0 || s.at("torn_down").len() != 1 {
 					t.Errorf("torn down: %s, still up: %s", s.at("torn_down"), s.at("still_up"))
@@ -100,12 +102,11 @@ func TestFilesInAndOutOfAContainer(t *testing.T) {
 
 // TestShippedContainerBundle runs the bundle that ships, whose image is built from the bundle.
 func TestShippedContainerBundle(t *testing.T) {
-	base := debian(t)
-	tagBase(t, base)
+	pythonSlim(t)
 	for _, provider := range providers {
 		t.Run(provider, func(t *testing.T) {
 			t.Parallel()
-			k := newKit(t)
+			k := newUser(t)
 			record := k.passes("container-files", "--sandbox", provider)
 			if n := record.at("context", "metadata", "collected_artifacts", "collect", "artifacts").keys(); len(n) != 3 {
 				t.Errorf("collected %v", n)
@@ -128,8 +129,8 @@ func TestShippedContainerBundle(t *testing.T) {
 // TestHelloNeedsNothing runs the bundle that needs no engine, with an engine that is not there.
 func TestHelloNeedsNothing(t *testing.T) {
 	t.Parallel()
-	k := newKit(t)
-	k.env = []string{"DOCKER_HOST=unix://" + k.dir + "/none.sock"}
+	k := newUser(t)
+	k.Env = []string{"DOCKER_HOST=unix://" + k.Dir + "/none.sock"}
 	k.passes("hello")
 	if left := k.leftovers(); left != "" {
 		t.Errorf("left behind: %s", left)
@@ -142,7 +143,7 @@ func TestHostBesideContainer(t *testing.T) {
 	for _, provider := range providers {
 		t.Run(provider, func(t *testing.T) {
 			t.Parallel()
-			k := newKit(t)
+			k := newUser(t)
 			b := box(image)
 			b["sandbox_type"] = provider
 			task := steps{
@@ -157,9 +158,9 @@ func TestHostBesideContainer(t *testing.T) {
 				collect("box-out", "box", "/app/data"),
 				collect("host-out", "host", "/app/data"),
 			}
-			dir := k.bundle("both", task, files{"artifacts/left/left.txt": "L", "artifacts/right/right.txt": "R", "artifacts/inspect/i.py": inspectScript})
+			dir := k.bundle("both", task, kit.Files{"artifacts/left/left.txt": "L", "artifacts/right/right.txt": "R", "artifacts/inspect/i.py": inspectScript})
 			s, r := k.summed(dir)
-			if r.code != 0 {
+			if r.Code != 0 {
 				t.Fatal(r)
 			}
 			record := k.instance(s.Tasks[0].Instance)
@@ -169,8 +170,8 @@ func TestHostBesideContainer(t *testing.T) {
 				}
 			}
 			got := record.at("context", "metadata", "collected_artifacts")
-			same(t, k.collected(got.str("box-out", "file_artifact_universe", "id")), files{"left.txt": "L", "made inside.bin": odd()["bytes.bin"]})
-			same(t, k.collected(got.str("host-out", "file_artifact_universe", "id")), files{"right.txt": "R"})
+			same(t, k.collected(got.str("box-out", "file_artifact_universe", "id")), kit.Files{"left.txt": "L", "made inside.bin": odd()["bytes.bin"]})
+			same(t, k.collected(got.str("host-out", "file_artifact_universe", "id")), kit.Files{"right.txt": "R"})
 			if left := k.leftovers(); left != "" {
 				t.Errorf("left behind: %s", left)
 			}

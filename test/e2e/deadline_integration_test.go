@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"agentenv/test/kit"
 )
 
 // stubborn is a shell line whose processes ignore SIGTERM, one of them in a session of its own, and write for ever.
@@ -44,7 +46,7 @@ func TestProbeDeadline(t *testing.T) {
 	for name, c := range deadlineTargets(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			k := newKit(t)
+			k := newUser(t)
 			file := c.folder + "/w"
 			slow := verify("slow", "box", c.folder, sh(at(stubborn, file)))
 			slow["shell_timeout_seconds"] = 1
@@ -52,7 +54,7 @@ func TestProbeDeadline(t *testing.T) {
 			s, r := k.summed(dir)
 			record := k.instance(s.Tasks[0].Instance)
 			rows := record.at("context", "metadata", "verifications")
-			if r.code != 0 || rows.str("slow", "results", 0, "justification") != "timed out after 1s" || rows.at("quiet", "score").v != 1.0 {
+			if r.Code != 0 || rows.str("slow", "results", 0, "justification") != "timed out after 1s" || rows.at("quiet", "score").v != 1.0 {
 				t.Errorf("%s\n%s", rows, r)
 			}
 			if left := k.leftovers(); left != "" {
@@ -67,7 +69,7 @@ func TestStepDeadline(t *testing.T) {
 	for name, c := range deadlineTargets(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			k := newKit(t)
+			k := newUser(t)
 			file := c.folder + "/w"
 			slow := verify("slow", "box", c.folder, sh(at(stubborn, file)))
 			slow["step_timeout_seconds"] = 1
@@ -76,7 +78,7 @@ func TestStepDeadline(t *testing.T) {
 			s, r := k.summed(dir)
 			record := k.instance(s.Tasks[0].Instance)
 			failed := record.at("context", "metadata", "failed_steps", 0)
-			if failed.str("step_id") != "slow" || failed.str("error_type") != "TimeoutError" || record.str("step_outcomes", "slow") != "timed_out" || r.code != 1 {
+			if failed.str("step_id") != "slow" || failed.str("error_type") != "TimeoutError" || record.str("step_outcomes", "slow") != "timed_out" || r.Code != 1 {
 				t.Errorf("%s\n%s\n%s", failed, record.at("step_outcomes"), r)
 			}
 			if record.at("context", "metadata", "verifications", "quiet", "score").v != 1.0 {
@@ -98,16 +100,16 @@ def run(input):
 	for _, target := range targets {
 		t.Run(target, func(t *testing.T) {
 			t.Parallel()
-			k := newKit(t)
+			k := newUser(t)
 			file := "/w"
 			if target == "vm" {
-				file = k.dir + "/w"
+				file = k.Dir + "/w"
 			}
 			run := code("late", "box", "late", map[string]any{"line": at(stubborn, file)})
 			run["timeout_seconds"] = 1
 			run["fail_task_on_error"] = false
 			dir := k.bundle("late", steps{on(t, target), run, verify("quiet", "box", "/", sh(at(still, file)))},
-				files{"artifacts/late/late.py": script})
+				kit.Files{"artifacts/late/late.py": script})
 			begin := time.Now()
 			s, r := k.summed(dir)
 			record := k.instance(s.Tasks[0].Instance)
@@ -133,7 +135,7 @@ func TestCommandOutput(t *testing.T) {
 	for name, c := range deadlineTargets(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			k := newKit(t)
+			k := newUser(t)
 			probes := verify("out", "box", c.folder,
 				sh("sleep 600 & exit 0"),
 				sh(`test -z "$(cat)"`),
@@ -165,8 +167,8 @@ func TestCommandOutput(t *testing.T) {
 // TestScriptOutputIsCapped has a failing script that prints more than is kept.
 func TestScriptOutputIsCapped(t *testing.T) {
 	t.Parallel()
-	k := newKit(t)
-	s, r := k.summed(k.bundle("loud", steps{host("box"), code("loud", "box", "loud", nil)}, files{"artifacts/loud/l.py": `import sys
+	k := newUser(t)
+	s, r := k.summed(k.bundle("loud", steps{host("box"), code("loud", "box", "loud", nil)}, kit.Files{"artifacts/loud/l.py": `import sys
 def run(input):
     sys.stderr.write("x" * 3000000)
     raise ValueError("the end")

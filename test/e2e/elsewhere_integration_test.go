@@ -33,6 +33,7 @@ import (
 	"agentenv/store/document/sqlite"
 	"agentenv/store/object/localfs"
 	"agentenv/task"
+	"agentenv/test/kit"
 )
 
 // elsewhereEnv makes the test binary a second process: it holds an errand as JSON.
@@ -134,7 +135,7 @@ func TestLaterStepsInAnotherProcess(t *testing.T) {
 	for _, provider := range providers {
 		t.Run(provider, func(t *testing.T) {
 			t.Parallel()
-			k := newKit(t)
+			k := newUser(t)
 			const folder = "/secret/in"
 			all := secretTask(image, folder)
 			// What the deploying process publishes is loaded by the full id in the other one.
@@ -151,7 +152,7 @@ func TestLaterStepsInAnotherProcess(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			file := filepath.Join(k.dir, "task.json")
+			file := filepath.Join(k.Dir, "task.json")
 			if err := os.WriteFile(file, text, 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -161,7 +162,7 @@ func TestLaterStepsInAnotherProcess(t *testing.T) {
 			p.waitFor("Ctrl-C")
 			id := strings.Fields(p.text()[strings.Index(p.text(), "instance @local/"):])[1]
 
-			spec, err := json.Marshal(errand{State: k.state, Instance: id, TaskFile: file, Skip: 1})
+			spec, err := json.Marshal(errand{State: k.State, Instance: id, TaskFile: file, Skip: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -170,12 +171,12 @@ func TestLaterStepsInAnotherProcess(t *testing.T) {
 				t.Fatal(err)
 			}
 			cmd := exec.CommandContext(t.Context(), self)
-			cmd.Dir, cmd.Env = k.home, append(k.environ(), elsewhereEnv+"="+string(spec))
-			r := finish(t, cmd)
-			if r.code != 0 {
+			cmd.Dir, cmd.Env = k.Home, append(k.Environ(), elsewhereEnv+"="+string(spec))
+			r := kit.Finish(t, cmd)
+			if r.Code != 0 {
 				t.Fatal(r)
 			}
-			checkSecret(t, k, doc{map[string]any{"context": parse(t, r.stdout).v}}, folder)
+			checkSecret(t, k, doc{map[string]any{"context": parse(t, r.Stdout).v}}, folder)
 			p.signal(syscall.SIGINT)
 			if code := p.wait(); code != 0 && code != 130 {
 				t.Errorf("exit code %d\n%s", code, p.text())

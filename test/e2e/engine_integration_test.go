@@ -14,7 +14,6 @@ import (
 
 	"github.com/moby/moby/client"
 
-	"agentenv/examples"
 	"agentenv/sandbox"
 	"agentenv/sandbox/engine"
 	"agentenv/sandbox/sandboxtest/images"
@@ -41,6 +40,9 @@ func busybox(t testing.TB) string { return image(t, images.BusyBox) }
 
 func scratch(t testing.TB) string { return image(t, images.Scratch) }
 
+// pythonSlim sees to the public image that the shipped images build on.
+func pythonSlim(t testing.TB) string { return image(t, images.PythonSlim) }
+
 func withVolume(t testing.TB) string { return image(t, images.Volume) }
 
 func image(t testing.TB, ensure func(context.Context, *engine.Engine) (string, error)) string {
@@ -52,13 +54,13 @@ func image(t testing.TB, ensure func(context.Context, *engine.Engine) (string, e
 	return tag
 }
 
-// containers returns the names of the kit's containers, running or not.
-func (k *kit) containers() []string {
-	k.t.Helper()
-	r, err := docker(k.t).Client().ContainerList(k.t.Context(), client.ContainerListOptions{All: true,
+// containers returns the names of the user's containers, running or not.
+func (k *user) containers() []string {
+	k.T.Helper()
+	r, err := docker(k.T).Client().ContainerList(k.T.Context(), client.ContainerListOptions{All: true,
 		Filters: make(client.Filters).Add("label", sandbox.LabelState+"="+k.mark())})
 	if err != nil {
-		k.t.Fatal(err)
+		k.T.Fatal(err)
 	}
 	var out []string
 	for _, c := range r.Items {
@@ -90,14 +92,14 @@ func volumeThere(t testing.TB, name string) bool {
 	return err == nil
 }
 
-// leftovers says what the kit's runs left outside the state folder: containers, work folders, temporary files, processes.
-func (k *kit) leftovers() string {
-	k.t.Helper()
+// leftovers says what the user's runs left outside the state folder: containers, work folders, temporary files, processes.
+func (k *user) leftovers() string {
+	k.T.Helper()
 	var out []string
 	for _, c := range k.containers() {
 		out = append(out, "container "+c)
 	}
-	for _, dir := range []string{k.sandboxes, k.tmp} {
+	for _, dir := range []string{k.Sandboxes, k.Tmp} {
 		entries, _ := os.ReadDir(dir)
 		for _, e := range entries {
 			out = append(out, filepath.Join(dir, e.Name()))
@@ -108,12 +110,12 @@ func (k *kit) leftovers() string {
 }
 
 // processes returns the processes of this machine that work for the kit: those whose command line or environment names its folder.
-func (k *kit) processes() []string {
-	k.t.Helper()
+func (k *user) processes() []string {
+	k.T.Helper()
 	var out []string
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		k.t.Fatal(err)
+		k.T.Fatal(err)
 	}
 	for _, e := range entries {
 		if e.Name() == "self" || e.Name()[0] < '0' || e.Name()[0] > '9' || e.Name() == fmt.Sprint(os.Getpid()) {
@@ -121,7 +123,7 @@ func (k *kit) processes() []string {
 		}
 		args, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
 		env, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
-		if strings.Contains(string(args)+string(env), k.dir) {
+		if strings.Contains(string(args)+string(env), k.Dir) {
 			out = append(out, "process "+e.Name()+" "+strings.ReplaceAll(string(args), "\x00", " "))
 		}
 	}
@@ -132,15 +134,4 @@ func (k *kit) processes() []string {
 func scripts(id string) []string {
 	found, _ := filepath.Glob("/tmp/agent_env_run_code-" + id + "*")
 	return found
-}
-
-// tagBase gives the test image the public name that the shipped images build on.
-func tagBase(t testing.TB, image string) {
-	t.Helper()
-	if _, err := docker(t).Image(t.Context(), examples.BaseImage); err == nil {
-		return
-	}
-	if err := docker(t).Tag(t.Context(), image, examples.BaseImage); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -22,7 +22,7 @@ func TestImages(t *testing.T) {
 		for _, provider := range providers {
 			t.Run(c.name+" "+provider, func(t *testing.T) {
 				t.Parallel()
-				k := newKit(t)
+				k := newUser(t)
 				const folder = "/secret/in"
 				last := code("code", "box", "inspect", map[string]any{"folder": folder})
 				last["fail_task_on_error"] = false
@@ -52,11 +52,11 @@ func TestImages(t *testing.T) {
 				same(t, k.collected(record.str("context", "metadata", "collected_artifacts", "out", "file_artifact_universe", "id")), odd())
 				failed := record.at("context", "metadata", "failed_steps")
 				switch {
-				case c.codeFails == "" && (failed.len() != 0 || r.code != 0):
+				case c.codeFails == "" && (failed.len() != 0 || r.Code != 0):
 					t.Errorf("%s\n%s", failed, r)
 				case c.codeFails != "":
 					text := failed.str(0, "error")
-					if failed.len() != 1 || failed.str(0, "step_id") != "code" || !strings.Contains(text, c.codeFails) || strings.Contains(text, "\n") || r.code != 1 {
+					if failed.len() != 1 || failed.str(0, "step_id") != "code" || !strings.Contains(text, c.codeFails) || strings.Contains(text, "\n") || r.Code != 1 {
 						t.Errorf("%s\n%s", failed, r)
 					}
 				}

@@ -29,12 +29,12 @@ func (p *process) Write(b []byte) (int, error) {
 	return p.out.Write(b)
 }
 
-func (k *kit) start(args ...string) *process {
-	k.t.Helper()
-	p := &process{t: k.t, cmd: k.command(args...), done: make(chan struct{})}
+func (k *user) start(args ...string) *process {
+	k.T.Helper()
+	p := &process{t: k.T, cmd: k.command(args...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = p, p
 	if err := p.cmd.Start(); err != nil {
-		k.t.Fatal(err)
+		k.T.Fatal(err)
 	}
 	go func() {
 		defer close(p.done)

@@ -11,27 +11,29 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"agentenv/test/kit"
 )
 
 // several is a bundle of three tasks and two evals.
-func (k *kit) several() string {
-	k.t.Helper()
+func (k *user) several() string {
+	k.T.Helper()
 	one := func(pass string) string {
 		b, err := json.Marshal(steps{host("box"), verify("v", "box", "/", sh(pass))})
 		if err != nil {
-			k.t.Fatal(err)
+			k.T.Fatal(err)
 		}
 		return string(b)
 	}
-	dir := filepath.Join(k.home, "several")
-	write(k.t, dir, files{"tasks/good.json": one("true"), "tasks/bad.json": one("false"), "tasks/other.json": one("true"),
+	dir := filepath.Join(k.Home, "several")
+	kit.Write(k.T, dir, kit.Files{"tasks/good.json": one("true"), "tasks/bad.json": one("false"), "tasks/other.json": one("true"),
 		"evals/all.toml": "tasks = [\"good\", \"bad\"]\n", "evals/one.toml": "tasks = [\"good\"]\n"})
 	return dir
 }
 
 func TestSelection(t *testing.T) {
 	t.Parallel()
-	k := newKit(t)
+	k := newUser(t)
 	dir := k.several()
 	for args, want := range map[string]string{
 		"":                         "tasks/bad.json scored below 1, tasks/good.json passed",
@@ -45,7 +47,7 @@ func TestSelection(t *testing.T) {
 		for _, task := range s.Tasks {
 			got = append(got, task.Task+" "+task.Outcome)
 		}
-		if strings.Join(got, ", ") != want || r.code != 0 {
+		if strings.Join(got, ", ") != want || r.Code != 0 {
 			t.Errorf("%q ran %v, want %s\n%s", args, got, want, r)
 		}
 	}
@@ -59,9 +61,9 @@ func TestSelection(t *testing.T) {
 
 // TestDryRun writes nothing at all: not on a fresh machine, not where there is something.
 func TestDryRun(t *testing.T) {
-	tagBase(t, debian(t))
+	pythonSlim(t)
 	t.Parallel()
-	k := newKit(t)
+	k := newUser(t)
 	dir := k.several()
 	for _, bundle := range []string{dir, "hello", "container-files"} {
 		for _, first := range []string{"before anything ran", "after a run"} {
@@ -89,7 +91,7 @@ func TestKeep(t *testing.T) {
 	for target, b := range map[string]map[string]any{"vm": host("box"), "local": box(image), "docker": box(image)} {
 		t.Run(target, func(t *testing.T) {
 			t.Parallel()
-			k := newKit(t)
+			k := newUser(t)
 			b["sandbox_type"] = strings.Replace(target, "vm", "local", 1)
 			p := k.start("run", k.bundle("keep", steps{b}, nil), "--keep")
 			defer p.kill()
@@ -97,7 +99,7 @@ func TestKeep(t *testing.T) {
 			if ids := k.listed(); len(ids) != 1 || !strings.Contains(p.text(), ids[0]) {
 				t.Errorf("listed: %v\n%s", ids, p.text())
 			}
-			if r := k.run("sandbox", "prune", "--yes"); r.code != 0 || len(k.listed()) != 1 {
+			if r := k.run("sandbox", "prune", "--yes"); r.Code != 0 || len(k.listed()) != 1 {
 				t.Errorf("prune removed what a living process holds: %s", r)
 			}
 			p.signal(syscall.SIGTERM)
@@ -114,9 +116,9 @@ func TestKeep(t *testing.T) {
 // TestJSON has one document on standard output and everything else on standard error, and it outlives a reader that goes away.
 func TestJSON(t *testing.T) {
 	t.Parallel()
-	k := newKit(t)
+	k := newUser(t)
 	s, r := k.summed(k.several())
-	if !strings.Contains(r.stderr, "step 1/2 box (deploy_sandbox)") || s.ExitCode != r.code || len(s.Tasks) != 2 || len(s.TornDown) != 2 {
+	if !strings.Contains(r.Stderr, "step 1/2 box (deploy_sandbox)") || s.ExitCode != r.Code || len(s.Tasks) != 2 || len(s.TornDown) != 2 {
 		t.Error(r)
 	}
 	for _, args := range [][]string{{"run", "hello"}, {"run", "hello", "--json"}} {
@@ -127,9 +129,9 @@ func TestJSON(t *testing.T) {
 		read.Close()
 		cmd := k.command(args...)
 		cmd.Stdout = write
-		r := finish(t, cmd)
+		r := kit.Finish(t, cmd)
 		write.Close()
-		if r.code != 0 && r.code != 1 || strings.Contains(r.stderr, "panic") {
+		if r.Code != 0 && r.Code != 1 || strings.Contains(r.Stderr, "panic") {
 			t.Errorf("%v with a closed standard output: %s", args, r)
 		}
 		if left := k.leftovers(); left != "" {
@@ -144,22 +146,22 @@ func TestJSON(t *testing.T) {
 
 // TestQueue runs 500 tasks where few sandboxes may be up: they wait for one another.
 func TestQueue(t *testing.T) {
-	k := newKit(t)
-	dir := filepath.Join(k.home, "many")
+	k := newUser(t)
+	dir := filepath.Join(k.Home, "many")
 	text, err := json.Marshal(steps{host("box"), verify("v", "box", "/", sh("true"))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := files{}
+	all := kit.Files{}
 	for i := range 500 {
 		all[fmt.Sprintf("tasks/t%03d.json", i)] = string(text)
 	}
-	write(t, dir, all)
-	config := filepath.Join(k.dir, "config.toml")
+	kit.Write(t, dir, all)
+	config := filepath.Join(k.Dir, "config.toml")
 	if err := os.WriteFile(config, []byte("[plugins.agent-env]\nmax_sandboxes = 5\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	k.env = []string{"AGENT_ENV_CONFIG=" + config}
+	k.Env = []string{"AGENT_ENV_CONFIG=" + config}
 	p := k.start("run", dir, "-j", "500")
 	defer p.kill()
 	most := 0
@@ -168,7 +170,7 @@ func TestQueue(t *testing.T) {
 		case <-p.done:
 			running = false
 		case <-time.After(5 * time.Millisecond):
-			entries, _ := os.ReadDir(k.sandboxes)
+			entries, _ := os.ReadDir(k.Sandboxes)
 			most = max(most, len(entries))
 		}
 	}
@@ -186,13 +188,13 @@ func TestQueue(t *testing.T) {
 // TestParallel honours -j.
 func TestParallel(t *testing.T) {
 	t.Parallel()
-	k := newKit(t)
+	k := newUser(t)
 	text, err := json.Marshal(steps{host("box"), verify("v", "box", "/app", sh("sleep 0.5"))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(k.home, "four")
-	write(t, dir, files{"tasks/a.json": string(text), "tasks/b.json": string(text), "tasks/c.json": string(text), "tasks/d.json": string(text)})
+	dir := filepath.Join(k.Home, "four")
+	kit.Write(t, dir, kit.Files{"tasks/a.json": string(text), "tasks/b.json": string(text), "tasks/c.json": string(text), "tasks/d.json": string(text)})
 	took := func(args ...string) time.Duration {
 		begin := time.Now()
 		k.ok(append([]string{"run", dir}, args...)...)
@@ -207,21 +209,21 @@ func TestParallel(t *testing.T) {
 // TestLogNamedOnFailure prints where the log of a failed run is, and its log says what failed.
 func TestLogNamedOnFailure(t *testing.T) {
 	t.Parallel()
-	k := newKit(t)
+	k := newUser(t)
 	dir := k.bundle("fails", steps{host("box"), collect("out", "box", "/app", "zz")}, nil)
 	r := k.run("run", dir)
-	_, rest, found := strings.Cut(r.stderr, "log of tasks/t.json: ")
-	if !found || r.code != 1 {
+	_, rest, found := strings.Cut(r.Stderr, "log of tasks/t.json: ")
+	if !found || r.Code != 1 {
 		t.Fatal(r)
 	}
 	text, err := os.ReadFile(strings.TrimSpace(rest))
 	if err != nil || !strings.Contains(string(text), "zz") {
 		t.Errorf("%v\n%s", err, text)
 	}
-	if !strings.Contains(r.stdout, "tasks/t.json v1: failed at step 'out': RuntimeError: ") {
-		t.Errorf("the summary: %s", r.stdout)
+	if !strings.Contains(r.Stdout, "tasks/t.json v1: failed at step 'out': RuntimeError: ") {
+		t.Errorf("the summary: %s", r.Stdout)
 	}
-	if r := k.run("run", "hello"); strings.Contains(r.stderr, "log of") {
+	if r := k.run("run", "hello"); strings.Contains(r.Stderr, "log of") {
 		t.Errorf("a run that passed names its log: %s", r)
 	}
 }
@@ -229,11 +231,11 @@ func TestLogNamedOnFailure(t *testing.T) {
 // TestNoColour has no escape sequences where standard output is no terminal, nor with NO_COLOR.
 func TestNoColour(t *testing.T) {
 	t.Parallel()
-	k := newKit(t)
-	k.env = []string{"NO_COLOR=1", "TERM=xterm-256color"}
+	k := newUser(t)
+	k.Env = []string{"NO_COLOR=1", "TERM=xterm-256color"}
 	for _, args := range [][]string{{"run", "hello"}, {"doctor"}, {"steps", "list"}, {"sandbox", "list"}, {"run"}} {
-		if r := k.run(args...); strings.Contains(r.stdout+r.stderr, "\x1b") {
-			t.Errorf("%v: %q", args, r.stdout+r.stderr)
+		if r := k.run(args...); strings.Contains(r.Stdout+r.Stderr, "\x1b") {
+			t.Errorf("%v: %q", args, r.Stdout+r.Stderr)
 		}
 	}
 }

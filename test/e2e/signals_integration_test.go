@@ -19,6 +19,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"agentenv/sandbox"
+	"agentenv/test/kit"
 )
 
 // stop is one way to end a run from outside, and how the program then ends.
@@ -54,7 +55,7 @@ func slowServer(t *testing.T) string {
 }
 
 // stoppedAt returns a task on a target that works at one moment, and the line by which that moment is known to have come.
-func stoppedAt(t *testing.T, target, moment string) (task steps, more files, line string) {
+func stoppedAt(t *testing.T, target, moment string) (task steps, more kit.Files, line string) {
 	t.Helper()
 	b := host("box")
 	if target != "vm" {
@@ -67,7 +68,7 @@ func stoppedAt(t *testing.T, target, moment string) (task steps, more files, lin
 	}
 	// A loop in the background that takes its time to end is there when the program is stopped, whatever it does then.
 	task = steps{b, load("first", "box", "one", "/app/in"), verify("busy", "box", "/app", sh("trap '' TERM; setsid sh -c 'while :; do sleep 1; done' >/dev/null 2>&1 & exit 0"))}
-	more = files{"artifacts/one/one.txt": "1", "artifacts/sleep/s.py": "import time, subprocess\ndef run(input):\n    subprocess.Popen(['sleep', '1000'], start_new_session=True)\n    time.sleep(1000)\n"}
+	more = kit.Files{"artifacts/one/one.txt": "1", "artifacts/sleep/s.py": "import time, subprocess\ndef run(input):\n    subprocess.Popen(['sleep', '1000'], start_new_session=True)\n    time.sleep(1000)\n"}
 	switch moment {
 	case "deploy":
 		return task, more, "box (deploy_sandbox)"
@@ -87,7 +88,7 @@ func stoppedAt(t *testing.T, target, moment string) (task steps, more files, lin
 }
 
 // begun starts the bundle and waits until its moment has come.
-func begun(t *testing.T, k *kit, target, moment string) *process {
+func begun(t *testing.T, k *user, target, moment string) *process {
 	t.Helper()
 	task, more, line := stoppedAt(t, target, moment)
 	p := k.start("run", k.bundle("stopped", task, more))
@@ -116,7 +117,7 @@ func TestSignals(t *testing.T) {
 			n++
 			t.Run(fmt.Sprintf("%s %s %v", target, moment, by.sig), func(t *testing.T) {
 				t.Parallel()
-				k := newKit(t)
+				k := newUser(t)
 				p := begun(t, k, target, moment)
 				var volumes []string
 				if target != "vm" && moment != "deploy" && moment != "teardown" && moment != "run_code" {
@@ -146,7 +147,7 @@ func TestSignals(t *testing.T) {
 				if out := k.ok("sandbox", "list"); out != "No sandboxes.\n" && !onlyShared(out) {
 					t.Errorf("sandbox list:\n%s", out)
 				}
-				if left, _ := filepath.Glob(filepath.Join(k.state, "object_store", ".agentenv-tmp", "*")); len(left) > 0 {
+				if left, _ := filepath.Glob(filepath.Join(k.State, "object_store", ".agentenv-tmp", "*")); len(left) > 0 {
 					for _, f := range left {
 						if !strings.HasPrefix(filepath.Base(f), "lock-") {
 							t.Errorf("left behind: %s", f)
@@ -169,11 +170,11 @@ func TestSignals(t *testing.T) {
 }
 
 // only returns the id of the one run whose instance a text names.
-func (k *kit) only(text string) string {
-	k.t.Helper()
+func (k *user) only(text string) string {
+	k.T.Helper()
 	_, rest, found := strings.Cut(text, "instance @local/")
 	if !found {
-		k.t.Fatalf("no instance is named:\n%s", text)
+		k.T.Fatalf("no instance is named:\n%s", text)
 	}
 	return "@local/" + strings.Fields(rest)[0]
 }
@@ -195,7 +196,7 @@ func TestKill(t *testing.T) {
 		for _, moment := range moments {
 			t.Run(target+" "+moment, func(t *testing.T) {
 				t.Parallel()
-				k := newKit(t)
+				k := newUser(t)
 				p := begun(t, k, target, moment)
 				p.kill()
 				ids := k.listed()
@@ -207,7 +208,7 @@ func TestKill(t *testing.T) {
 				}
 				twin := k.lookalike(ids)
 				before := k.containers()
-				if r := k.run("sandbox", "prune"); len(ids) > 0 && (r.code != 1 || !strings.Contains(r.stderr, "--yes") || !strings.Contains(r.stdout, ids[0])) {
+				if r := k.run("sandbox", "prune"); len(ids) > 0 && (r.Code != 1 || !strings.Contains(r.Stderr, "--yes") || !strings.Contains(r.Stdout, ids[0])) {
 					t.Errorf("prune without --yes: %s", r)
 				}
 				if after := k.containers(); strings.Join(before, ",") != strings.Join(after, ",") {
@@ -234,20 +235,20 @@ func TestKill(t *testing.T) {
 }
 
 // onlyTmp reports whether all that is left are files in the folder for temporary files, which a killed process cannot remove.
-func onlyTmp(k *kit, left string) bool {
+func onlyTmp(k *user, left string) bool {
 	for _, one := range strings.Split(left, "; ") {
-		if !strings.HasPrefix(one, k.tmp+"/") {
+		if !strings.HasPrefix(one, k.Tmp+"/") {
 			return false
 		}
 	}
 	return true
 }
 
-// listed returns the ids of the sandboxes that the kit's own ledger takes for up.
-func (k *kit) listed() []string {
-	k.t.Helper()
+// listed returns the ids of the sandboxes that the user's own ledger takes for up.
+func (k *user) listed() []string {
+	k.T.Helper()
 	var out []string
-	all := parse(k.t, k.ok("sandbox", "list", "--json")).at("sandboxes")
+	all := parse(k.T, k.ok("sandbox", "list", "--json")).at("sandboxes")
 	for i := range all.len() {
 		if owner := all.str(i, "owner"); owner != "shared" && owner != "not in this ledger" {
 			out = append(out, all.str(i, "id"))
@@ -257,21 +258,21 @@ func (k *kit) listed() []string {
 }
 
 // lookalike makes a container whose name and labels nearly are those of a sandbox of the kit, and returns its id.
-func (k *kit) lookalike(ids []string) string {
-	k.t.Helper()
+func (k *user) lookalike(ids []string) string {
+	k.T.Helper()
 	if len(ids) == 0 || strings.HasPrefix(ids[0], "pending") {
 		return ""
 	}
-	e := docker(k.t)
-	r, err := e.Client().ContainerCreate(k.t.Context(), client.ContainerCreateOptions{Name: "agent-" + ids[0] + "-2",
-		Config: &container.Config{Image: busybox(k.t), Cmd: []string{"sleep", "1000"}, Labels: map[string]string{
+	e := docker(k.T)
+	r, err := e.Client().ContainerCreate(k.T.Context(), client.ContainerCreateOptions{Name: "agent-" + ids[0] + "-2",
+		Config: &container.Config{Image: busybox(k.T), Cmd: []string{"sleep", "1000"}, Labels: map[string]string{
 			sandbox.LabelSandbox + ".old": ids[0], "agentenv": "true", "sandbox": ids[0], "note": sandbox.LabelSandbox + "=" + ids[0]}}})
 	if err != nil {
-		k.t.Fatal(err)
+		k.T.Fatal(err)
 	}
-	k.t.Cleanup(func() {
+	k.T.Cleanup(func() {
 		if _, err := e.Client().ContainerRemove(context.Background(), r.ID, client.ContainerRemoveOptions{Force: true}); err != nil {
-			k.t.Logf("%s stays: %v", r.ID, err)
+			k.T.Logf("%s stays: %v", r.ID, err)
 		}
 	})
 	return r.ID
@@ -281,8 +282,8 @@ func (k *kit) lookalike(ids []string) string {
 func TestSignalWhileAnImageIsBuilt(t *testing.T) {
 	base := debian(t)
 	t.Parallel()
-	k := newKit(t)
-	dir := k.bundle("build", steps{box("slow")}, files{"artifacts/slow/Dockerfile": "FROM " + base + "\nENV AT=" + k.dir + "\nRUN echo begun && sleep 1000\n"})
+	k := newUser(t)
+	dir := k.bundle("build", steps{box("slow")}, kit.Files{"artifacts/slow/Dockerfile": "FROM " + base + "\nENV AT=" + k.Dir + "\nRUN echo begun && sleep 1000\n"})
 	p := k.start("run", dir)
 	defer p.kill()
 	p.waitFor("sleep 1000")
@@ -297,7 +298,7 @@ func TestSignalWhileAnImageIsBuilt(t *testing.T) {
 	}
 	// The engine ends the build's own process a moment later.
 	eventually(t, k.leftovers)
-	if !absent(filepath.Join(k.state, "document_store", "local.db")) && len(k.statuses()) != 0 {
+	if !absent(filepath.Join(k.State, "document_store", "local.db")) && len(k.statuses()) != 0 {
 		t.Errorf("a run was recorded: %v", k.statuses())
 	}
 }

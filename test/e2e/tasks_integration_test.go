@@ -5,6 +5,8 @@ package e2e_test
 import (
 	"os"
 	"strings"
+
+	"agentenv/test/kit"
 )
 
 // inspectScript is a run_code script: it describes every file below a folder as [kind, uid, gid, mode, sha256].
@@ -74,12 +76,12 @@ func sh(line string) map[string]any {
 }
 
 // odd is a set of files that is hard to move whole.
-func odd() files {
+func odd() kit.Files {
 	all := make([]byte, 256)
 	for i := range all {
 		all[i] = byte(i)
 	}
-	return files{
+	return kit.Files{
 		"a.txt":                     "hello\n",
 		"deep/er/still/b.json":      "{\"x\": 1}\n",
 		"empty":                     "",
@@ -98,26 +100,6 @@ func odd() files {
 		".dockerignore":             "*\n",
 		"big.bin":                   strings.Repeat(string(all), 4096),
 	}
-}
-
-// under puts a folder in front of every name.
-func (f files) under(dir string) files {
-	out := files{}
-	for name, text := range f {
-		out[dir+"/"+name] = text
-	}
-	return out
-}
-
-// and returns both sets.
-func (f files) and(more files) files {
-	out := files{}
-	for _, s := range []files{f, more} {
-		for name, text := range s {
-			out[name] = text
-		}
-	}
-	return out
 }
 
 func absent(path string) bool {

@@ -3,42 +3,23 @@
 package interop_test
 
 import (
-	"database/sql"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"sort"
 	"strings"
 	"testing"
 
-	_ "modernc.org/sqlite" // the driver behind database/sql
+	"agentenv/test/kit"
 )
 
 // documents returns the documents of a collection, ordered by the value of a field.
 func (u *user) documents(coll, by string) []any {
-	u.t.Helper()
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(u.state(), "document_store", "local.db")+"?mode=ro")
-	if err != nil {
-		u.t.Fatal(err)
-	}
-	defer db.Close()
-	rows, err := db.Query(fmt.Sprintf(`SELECT doc FROM "docs_%s" ORDER BY json_extract(doc, '$.%s')`, coll, by))
-	if err != nil {
-		u.t.Fatal(err)
-	}
-	defer rows.Close()
+	u.T.Helper()
 	var out []any
-	for rows.Next() {
-		var text string
-		if err := rows.Scan(&text); err != nil {
-			u.t.Fatal(err)
-		}
-		out = append(out, parse(u.t, text))
-	}
-	if err := rows.Err(); err != nil {
-		u.t.Fatal(err)
+	for _, text := range u.Select(fmt.Sprintf(`SELECT doc FROM "docs_%s" ORDER BY json_extract(doc, '$.%s')`, coll, by)) {
+		out = append(out, kit.Parse(u.T, text))
 	}
 	return out
 }
@@ -108,7 +89,7 @@ func normal(t testing.TB, v any) any {
 	for _, r := range random {
 		s = r.what.ReplaceAllString(s, r.with)
 	}
-	return parse(t, s)
+	return kit.Parse(t, s)
 }
 
 // compare fails for every difference whose path matches none of the allowed patterns, and for every allowance that is not needed.
@@ -140,9 +121,9 @@ func compare(t *testing.T, what string, ref, our any, allowed ...string) {
 // errorTypes returns the class name of each failed step.
 func errorTypes(record any) string {
 	var out []string
-	list, _ := at(record, "context", "metadata", "failed_steps").([]any)
+	list, _ := kit.At(record, "context", "metadata", "failed_steps").([]any)
 	for _, f := range list {
-		out = append(out, fmt.Sprintf("%v: %v fatal=%v", at(f, "step_id"), at(f, "error_type"), at(f, "fatal")))
+		out = append(out, fmt.Sprintf("%v: %v fatal=%v", kit.At(f, "step_id"), kit.At(f, "error_type"), kit.At(f, "fatal")))
 	}
 	return strings.Join(out, "\n")
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/moby/moby/client"
 
 	"agentenv/sandbox/engine"
-	"agentenv/sandbox/imagebuild"
 	"agentenv/sandbox/sandboxtest/images"
+	"agentenv/test/kit"
 )
 
 // scripts are run_code scripts, each of which ends in a way of its own.
-var scripts = files{
+var scripts = kit.Files{
 	"artifacts/one/one.txt":      "hi\n",
 	"artifacts/codes/ok.py":      "def run(i): return {'args': i['args'], 'é': 'ü', 'f': 1.5, 'b': None, 'before': sorted(i['results']), 'n': [1, 2]}\n",
 	"artifacts/codes/raises.py":  "def run(i): raise ValueError('no')\n",
@@ -80,7 +80,7 @@ var allowed = []string{
 }
 
 // both runs one bundle with each program, each on a state folder of its own, and returns the records and the users.
-func both(t *testing.T, task string, more files) (refRecord, ourRecord any, ref, our *user) {
+func both(t *testing.T, task string, more kit.Files) (refRecord, ourRecord any, ref, our *user) {
 	t.Helper()
 	records := map[string]any{}
 	codes := map[string]int{}
@@ -88,10 +88,10 @@ func both(t *testing.T, task string, more files) (refRecord, ourRecord any, ref,
 	for _, program := range []string{reference, ours} {
 		u := newUser(t)
 		users[program] = u
-		dir := write(t, filepath.Join(u.home, "same"), files{"tasks/t.json": task})
-		write(t, dir, more)
-		r := u.run(program, "run", dir)
-		codes[program] = r.code
+		dir := kit.Write(t, filepath.Join(u.Home, "same"), kit.Files{"tasks/t.json": task})
+		kit.Write(t, dir, more)
+		r := u.Run(program, "run", dir)
+		codes[program] = r.Code
 		list := u.documents("task_instances", "instance_id")
 		if len(list) != 1 {
 			t.Fatalf("%s recorded %d instances: %s", name(program), len(list), r)
@@ -133,25 +133,17 @@ func labelled(t *testing.T) string {
 	if err != nil {
 		t.Fatalf("this test needs a Docker Engine: %v", err)
 	}
-	defer e.Close()
+	t.Cleanup(func() {
+		_, _ = e.Client().ImageRemove(context.Background(), tag, client.ImageRemoveOptions{})
+		e.Close()
+	})
 	base, err := images.Debian(t.Context(), e)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := write(t, t.TempDir(), files{"Dockerfile": "FROM " + base + "\n"})
-	err = imagebuild.Build(t.Context(), e.Client(), imagebuild.Request{Context: dir, Dockerfile: "Dockerfile", Names: []string{tag},
-		Labels: map[string]string{imagebuild.SourcesLabel: "sha256:0"}, Logins: e.Logins(), Progress: func(string) {}})
-	if err != nil {
+	if err := images.Built(t.Context(), e, base, tag); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		e, err := engine.Open(context.Background(), engine.Options{})
-		if err != nil {
-			return
-		}
-		defer e.Close()
-		_, _ = e.Client().ImageRemove(context.Background(), tag, client.ImageRemoveOptions{})
-	})
 	return tag
 }
 

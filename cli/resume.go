@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"context"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"agentenv/bundle"
+)
+
+func (a *App) taskResume() *cobra.Command {
+	f := runFlags{parallel: 1}
+	cmd := &cobra.Command{Use: "resume", Short: "Go on with a run that crashed, failed or was cancelled",
+		Long: "Goes on with a run from what its journal holds: steps that are done stay done, the one that failed or was under way starts again. " +
+			"Sandboxes that still live are used on; one that is gone takes its deploy step back, and what depends on it. Tears down and sums up as `agent-env run` does.",
+		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return a.resumeRun(cmd, nil, f) }}
+	cmd.Flags().StringVar(&f.resume, "id", "", "the run, by its instance id (required)")
+	cmd.Flags().BoolVar(&f.keep, "keep", false, "leave what it deployed up until a signal comes")
+	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print the summary as one JSON document on standard output, progress on standard error")
+	_ = cmd.MarkFlagRequired("id")
+	return cmd
+}
+
+// resumeRun goes on with one stored run. What chooses tasks or changes them has no place then: the run goes on as it began.
+func (a *App) resumeRun(cmd *cobra.Command, args []string, f runFlags) error {
+	if len(args) > 0 {
+		return usagef(cmd, "--resume goes on with a stored run and takes no BUNDLE")
+	}
+	for _, name := range []string{"task", "eval", "model", "user-model", "judge-model", "agent", "sandbox", "dry-run"} {
+		if cmd.Flags().Changed(name) {
+			return usagef(cmd, "--resume goes on with the run as it began; it does not go with --%s", name)
+		}
+	}
+	return a.run(cmd, f, func(s *Services, sig *signals, _ *display, _ io.Writer) (plan *bundle.Plan, err error) {
+		err = sig.during(cmd.Context(), func(ctx context.Context) error {
+			in, err := s.Instances.Get(ctx, f.resume)
+			if err != nil {
+				return err
+			}
+			t, err := s.Tasks.Get(ctx, in.TaskID, in.TaskVersion)
+			if err != nil {
+				return err
+			}
+			plan = s.Bundles.Resume(t, in)
+			return nil
+		})
+		return plan, err
+	})
+}

@@ -1,0 +1,345 @@
+package task
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"agentenv/fault"
+	"agentenv/store"
+	"agentenv/store/doc"
+	"agentenv/store/document"
+)
+
+// Owner tells who runs a run, so that another process can find out whether it still does.
+type Owner struct {
+	Self  *doc.Object            // this process, as the head of its runs holds it
+	Alive func(*doc.Object) bool // whether such a process still runs; nil: none does
+}
+
+// Resume goes on with the run id of a task, under the same id, from what its journal holds: the steps that are done stay done,
+// one that failed or was under way is undone and starts again, and a step that runs again makes those that depend on it run again.
+// A recorded sandbox that lives no longer takes its deploy step back, and so everything after it. Of o, Observer, Log and Keeper
+// (nil: all sandboxes live) count.
+//
+// Conflict: the run is complete, its owner still runs it, somebody else resumed it at the same moment (exactly one goes on), it is
+// of another task, or a step that would run again is declared not repeatable. NotFound: there is no such run. Nothing has
+// changed then, and the result is nil. Otherwise the result and its error are those of Run.
+func (e *Engine) Resume(ctx context.Context, t *Task, id string, o Options) (*Result, error) {
+	ctx = store.WithRunScope(ctx, t.ID)
+	ctx, docs, err := e.indexes.ensure(ctx, t.ID, collInstances, collJournal, collHeads)
+	if err != nil {
+		return nil, err
+	}
+	in, err := NewInstances(e.docs).Get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if in.TaskID != t.ID || in.TaskVersion != t.Version {
+		return nil, fault.New(fault.Conflict, "Instance %s is a run of %s v%d, not of %s v%d", id, in.TaskID, in.TaskVersion, t.ID, t.Version)
+	}
+	if in.Status == "completed" {
+		return nil, fault.New(fault.Conflict, "instance %s is complete: there is nothing to go on with", id)
+	}
+	seeded, err := e.registry.Substitute(t, in.Context.Obj("metadata").Obj("seed"))
+	if err != nil {
+		return nil, err
+	}
+	if err := readable(seeded); err != nil {
+		return nil, err
+	}
+	if missing := Supported(seeded); len(missing) > 0 {
+		return nil, fault.New(fault.Unsupported, "%s", strings.Join(missing, "; "))
+	}
+	end := len(seeded.Steps) // also of a run that an end_step limited
+	x := &execution{engine: e, task: seeded, end: end, instance: id, log: e.runLog(o, in.Context.Obj("metadata")), began: e.now(), keeper: o.Keeper,
+		classes: map[string]Class{}}
+	x.watch = &watch{observer: o.Observer, log: x.log}
+	x.scheduler = NewScheduler(seeded, 0, end)
+	if err := x.takeUp(ctx, docs, in); err != nil {
+		return nil, fault.At(err, "resume %s", id)
+	}
+	res := x.run(ctx)
+	return res, res.Err
+}
+
+// takeUp works out where the run stands, what has to run again, and takes the run over in one transaction.
+func (x *execution) takeUp(ctx context.Context, docs document.Store, in *Instance) error {
+	generation, _ := in.Document.Int("run_generation")
+	rows, err := rowsOf(ctx, docs, document.By("instance_id", x.instance, "generation", doc.Int(generation)))
+	if err != nil {
+		return err
+	}
+	if len(rows) == 0 || rows[0].StepID != seedRow {
+		return fault.New(fault.Conflict, "its journal has no seed, so there is nothing to go on from; run the task again")
+	}
+	done := x.journaled(rows)
+	lost, err := x.lostSteps(ctx, rows)
+	if err != nil {
+		return err
+	}
+	again := x.reruns(done, lost)
+	if err := x.repeatable(done, again); err != nil {
+		return err
+	}
+	r := &recorder{docs: docs, log: x.log, now: x.engine.now, instance: x.instance, total: len(x.task.Steps), lastFold: x.engine.now(),
+		owner: x.engine.Owner.Self, generation: generation, outcomes: in.Document.Obj("step_outcomes").Clone()}
+	if x.clean, err = r.resume(ctx, in.Document, rows, again, x.engine.Owner); err != nil {
+		return err
+	}
+	x.rec, x.live = r, x.clean
+	x.retries = newRetries(x.clean.Obj("metadata"))
+	x.scheduler.done = make([]bool, x.end)
+	for i, s := range x.task.Steps[:x.end] {
+		if done[i] && !slices.Contains(again, s.ID) {
+			x.scheduler.done[i] = true
+			x.classes[s.ID] = Class(r.outcomes.Str(s.ID))
+		}
+	}
+	x.log.Info("going on with the run", "instance", x.instance, "done", len(r.entries), "again", again)
+	if x.keeper != nil {
+		if err := x.keeper.Adopt(ctx, x.instance); err != nil {
+			x.log.Warn("the sandboxes of the run are still recorded as another process's", "instance", x.instance, "error", err)
+		}
+	}
+	x.discardWork(ctx, again)
+	return nil
+}
+
+// journaled says of each step whether its row is there.
+func (x *execution) journaled(rows []Row) []bool {
+	done := make([]bool, x.end)
+	for i, s := range x.task.Steps[:x.end] {
+		done[i] = slices.ContainsFunc(rows, func(r Row) bool { return r.StepID == s.ID })
+	}
+	return done
+}
+
+// lostSteps returns the positions of the steps whose recorded sandboxes live no longer.
+func (x *execution) lostSteps(ctx context.Context, rows []Row) (lost []int, err error) {
+	context, err := Replay(rows)
+	if err != nil || x.keeper == nil {
+		return nil, err
+	}
+	gone := TornDown(context)
+	for _, s := range Sandboxes(context) {
+		if gone[s.ID] {
+			continue
+		}
+		lives, err := x.keeper.Alive(ctx, s)
+		if err != nil {
+			return nil, fault.At(err, "sandbox %q (%s)", s.Name, s.ID)
+		}
+		if lives {
+			continue
+		}
+		step := x.deployer(rows, s.ID)
+		if step < 0 {
+			return nil, fault.New(fault.Conflict, "sandbox %q (%s), with which the run began, lives no longer; run the task again", s.Name, s.ID)
+		}
+		x.log.Warn("a sandbox lives no longer: its step runs again", "instance", x.instance, "sandbox", s.Name, "id", s.ID, "step", x.task.Steps[step].ID)
+		lost = append(lost, step)
+	}
+	return lost, nil
+}
+
+// deployer returns the position of the step whose row brought a sandbox into the context, -1 when none did.
+func (x *execution) deployer(rows []Row, sandbox string) int {
+	for _, row := range rows {
+		d, err := decodeDelta(row.Ops)
+		if err != nil {
+			continue
+		}
+		for _, a := range d.adds {
+			for _, v := range a.items {
+				if o, ok := v.(*doc.Object); ok && listName(a.path) == "deployed_sandboxes" && o.Str("sandbox_id") == sandbox {
+					return slices.IndexFunc(x.task.Steps[:x.end], func(s *Step) bool { return s.ID == row.StepID })
+				}
+			}
+		}
+	}
+	return -1
+}
+
+// reruns returns the ids of all steps that have to run: what is not done or lost, and what depends on that.
+func (x *execution) reruns(done []bool, lost []int) []string {
+	in := make([]bool, x.end)
+	for i := range x.end {
+		if !done[i] || slices.Contains(lost, i) {
+			for _, j := range x.scheduler.span(i) {
+				in[j] = true
+			}
+		}
+	}
+	var ids []string
+	for i, again := range in {
+		if again {
+			ids = append(ids, x.task.Steps[i].ID)
+		}
+	}
+	return ids
+}
+
+func (x *execution) repeatable(done []bool, again []string) error {
+	for i, s := range x.task.Steps[:x.end] {
+		if done[i] && slices.Contains(again, s.ID) && !s.Kind.Repeatable {
+			return fault.New(fault.Conflict, "step %q (%s) is done and would run again, since a sandbox or a step that it needs is lost, and steps of its kind are not repeatable; run the task again", s.ID, s.Type)
+		}
+	}
+	return nil
+}
+
+// resume takes the run over: under a new epoch, as its owner, without the rows of the steps that run again. Exactly one of those
+// who try at the same moment succeeds; for the others it is a Conflict. It returns the context that is left.
+func (r *recorder) resume(ctx context.Context, seen *doc.Object, rows []Row, again []string, owner Owner) (clean *doc.Object, err error) {
+	before := *r
+	err = r.docs.Transact(ctx, func(tx document.Store) error {
+		*r = before
+		stored, head, err := r.stands(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if err := ownerGone(stored, head, owner); err != nil {
+			return err
+		}
+		r.rev, _ = stored.Int("rev")
+		r.epoch, _ = stored.Int("attempt_epoch")
+		last := int64(0)
+		for _, row := range rows {
+			last = max(last, row.Seq)
+		}
+		was, _ := seen.Int("attempt_epoch")
+		seq, live := head.Int("seq")
+		if was != r.epoch || stored.Str("status") != seen.Str("status") || live && seq != last {
+			return fault.New(fault.Conflict, "another process took it up, or ended it, at the same moment")
+		}
+		r.seq, _ = stored.Int("journal_seq")
+		r.seq = max(r.seq, seq, last)
+		kept := slices.DeleteFunc(slices.Clone(rows), func(row Row) bool { return slices.Contains(again, row.StepID) })
+		kept, err = r.keepFailures(ctx, tx, stored, kept, again)
+		if err != nil {
+			return err
+		}
+		if clean, err = Replay(kept); err != nil {
+			return err
+		}
+		mine := document.By("instance_id", r.instance, "generation", doc.Int(r.generation))
+		r.entries = []any{}
+		for _, row := range kept {
+			if row.Status == "success" || row.Status == "failure" {
+				r.entries = append(r.entries, completedEntry(row.StepID, row.Status))
+			}
+		}
+		for _, id := range again {
+			r.outcomes.Delete(id)
+			if _, err := tx.Delete(ctx, collJournal, mine.And("step_id", document.Eq, id)); err != nil {
+				return err
+			}
+		}
+		r.epoch++
+		if err := r.reopen(ctx, tx, stored, clean); err != nil {
+			return err
+		}
+		_, err = tx.Replace(ctx, collHeads, document.By("instance_id", r.instance), r.head(), true)
+		return err
+	})
+	if err != nil {
+		*r = before
+		return nil, err
+	}
+	r.folded = clean
+	return clean, nil
+}
+
+func (r *recorder) stands(ctx context.Context, tx document.Store) (stored, head *doc.Object, err error) {
+	stored, err = tx.FindOne(ctx, collInstances, document.By("instance_id", r.instance))
+	if err == nil && stored == nil {
+		err = fault.New(fault.NotFound, "its record is gone")
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if g, _ := stored.Int("run_generation"); g != r.generation {
+		return nil, nil, fault.New(fault.Conflict, "another process began it anew at the same moment")
+	}
+	head, err = tx.FindOne(ctx, collHeads, document.By("instance_id", r.instance))
+	return stored, head, err
+}
+
+// ownerGone refuses a run that somebody may still be running.
+func ownerGone(stored, head *doc.Object, owner Owner) error {
+	if stored.Str("status") != "running" {
+		return nil
+	}
+	if _, limited := stored.Get("end_step"); limited && head == nil {
+		return nil
+	}
+	who := head.Obj("owner")
+	switch {
+	case who == nil:
+		return fault.New(fault.Conflict, "its record says that it is running and not by whom; another program may be running it")
+	case owner.Alive != nil && owner.Alive(who):
+		return fault.New(fault.Conflict, "it is still running, in process %s on %s", who.Value("pid"), who.Str("host"))
+	}
+	return nil
+}
+
+// keepFailures writes the failures of steps that run again into the scheduler's row, marked as retried, as a retry does.
+func (r *recorder) keepFailures(ctx context.Context, tx document.Store, stored *doc.Object, kept []Row, again []string) ([]Row, error) {
+	left, err := Replay(kept)
+	if err != nil {
+		return nil, err
+	}
+	have := left.Obj("metadata").Arr("failed_steps")
+	var lost []any
+	for _, v := range stored.Obj("context").Obj("metadata").Arr("failed_steps") {
+		if o, ok := v.(*doc.Object); ok && slices.Contains(again, o.Str("step_id")) && !containsEqual(have, v) {
+			lost = append(lost, retried(o))
+		}
+	}
+	if len(lost) == 0 {
+		return kept, nil
+	}
+	base := kept[:1]
+	if len(kept) > 1 && kept[1].StepID == schedulerRow {
+		base = kept[:2]
+	}
+	early, err := Replay(base)
+	if err != nil {
+		return nil, err
+	}
+	was := early.Obj("metadata")
+	d := &delta{sets: []pathValue{{[]string{"metadata", "failed_steps"}, append(slices.Clone(was.Arr("failed_steps")), lost...)}}}
+	if resets := was.Arr("retry_resets"); len(resets) > 0 {
+		d.sets = append(d.sets, pathValue{[]string{"metadata", "retry_resets"}, resets})
+	}
+	r.seq++
+	ops := d.encode(early)
+	if err := r.putRow(ctx, tx, schedulerRow, r.seq, "scheduler", ops); err != nil {
+		return nil, err
+	}
+	rest := slices.DeleteFunc(slices.Clone(kept[1:]), func(row Row) bool { return row.StepID == schedulerRow })
+	return slices.Concat(kept[:1], []Row{{StepID: schedulerRow, Seq: r.seq, Ops: ops}}, rest), nil
+}
+
+// reopen makes the stored document that of a run in progress again.
+func (r *recorder) reopen(ctx context.Context, tx document.Store, stored, clean *doc.Object) error {
+	guard := document.By("instance_id", r.instance, "rev", doc.Int(r.rev))
+	r.rev++
+	set := doc.Of("context", clean, "completed_steps", slices.Clone(r.entries), "status", "running", "error", nil, "completed_at_utc", nil,
+		"current_step", doc.Int(len(r.entries)), "journal_seq", doc.Int(r.seq), "rev", doc.Int(r.rev), "attempt_epoch", doc.Int(r.epoch), "step_outcomes", r.outcomes.Clone())
+	if _, there := stored.Get("rerecorded_steps"); !there {
+		set.Set("rerecorded_steps", []any{})
+	}
+	var unset []string
+	for _, k := range []string{"outcome_class", "ended_at_precise_utc", "end_step"} {
+		if _, there := stored.Get(k); there {
+			unset = append(unset, k)
+		}
+	}
+	n, err := tx.Update(ctx, collInstances, guard, document.Update{Set: set, Unset: unset}, false)
+	if err == nil && n == 0 {
+		err = fault.New(fault.Conflict, "another process changed it at the same moment")
+	}
+	return err
+}
