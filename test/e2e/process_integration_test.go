@@ -69,6 +69,22 @@ func (p *process) waitFor(text string) {
 	}
 }
 
+// until waits until something is so.
+func (p *process) until(so func() bool) {
+	p.t.Helper()
+	for deadline := time.Now().Add(60 * time.Second); !so(); time.Sleep(10 * time.Millisecond) {
+		select {
+		case <-p.done:
+			p.t.Fatalf("the program ended too early:\n%s", p.text())
+		default:
+		}
+		if time.Now().After(deadline) {
+			p.kill()
+			p.t.Fatalf("it never came to that:\n%s", p.text())
+		}
+	}
+}
+
 func (p *process) signal(sig os.Signal) {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(sig); err != nil {
