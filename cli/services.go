@@ -23,12 +23,14 @@ type Services struct {
 	Bundles   *bundle.Runner
 	Catalog   *bundle.Catalog
 	Engine    task.Runs
-	Teardown  bundle.Teardown
-	LogDir    string // where the logs of runs go
-	StateRoot string
-	StateMark string // marks what was made with this state folder
-	Checks    []Check
-	Closers   []func() error // what Close ends, last first
+	// OwnerAlive reports whether the process that a run names as its owner still lives.
+	OwnerAlive func(*doc.Object) bool
+	Teardown   bundle.Teardown
+	LogDir     string // where the logs of runs go
+	StateRoot  string
+	StateMark  string // marks what was made with this state folder
+	Checks     []Check
+	Closers    []func() error // what Close ends, last first
 }
 
 // Check is one thing `doctor` looks at.

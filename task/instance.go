@@ -23,6 +23,7 @@ type Instance struct {
 	CreatedAt   string // minute precision
 	CompletedAt string
 	Completed   []Completion // in the order of their commits
+	Owner       *doc.Object  // the process that runs it, as List found it; nil when it has ended or nobody is named
 	Context     *doc.Object  // without secrets
 	Document    *doc.Object  // as stored, with the rows that it lacked folded in
 }
@@ -151,35 +152,55 @@ func Replay(rows []Row) (*doc.Object, error) {
 	return c, nil
 }
 
-// ListQuery selects the runs of a task, the newest first. Version 0 means all, Limit 0 means all.
+// ListQuery selects runs, the newest first. The zero value of a field means all.
 type ListQuery struct {
 	TaskID        string
 	Version       int64
+	Status        string
+	Class         Class
 	Limit, Offset int
 }
 
 func (q ListQuery) filter() document.Filter {
-	f := document.By("task_id", q.TaskID)
+	var f document.Filter
+	for path, v := range map[string]string{"task_id": q.TaskID, "status": q.Status, "outcome_class": string(q.Class)} {
+		if v != "" {
+			f = f.And(path, document.Eq, v)
+		}
+	}
 	if q.Version > 0 {
 		f = f.And("task_version", document.Eq, doc.Int(q.Version))
 	}
 	return f
 }
 
-// List returns runs of a task, the newest first; pages never overlap. The context of a run in progress may lag by a second.
+// List returns runs, the newest first; pages never overlap. The context of a run in progress may lag by a second.
 func (s *Instances) List(ctx context.Context, q ListQuery) ([]*Instance, error) {
-	ctx, _, err := s.indexes.ensure(ctx, q.TaskID, collInstances)
-	if err != nil {
-		return nil, err
+	if q.TaskID != "" {
+		var err error
+		if ctx, _, err = s.indexes.ensure(ctx, q.TaskID, collInstances); err != nil {
+			return nil, err
+		}
 	}
-	docs, err := s.docs.Query(ctx, collInstances, document.Query{Filter: q.filter(), Limit: q.Limit, Offset: q.Offset,
-		Sort: []document.Sort{{Path: "created_at_utc", Desc: true}, {Path: "instance_id", Desc: true}}})
+	sort := []document.Sort{{Path: "created_at_utc", Desc: true}, {Path: "instance_id", Desc: true}}
+	if q.TaskID == "" { // many tasks begin within a minute
+		sort = slices.Insert(sort, 1, document.Sort{Path: "created_at_precise_utc", Desc: true})
+	}
+	docs, err := s.docs.Query(ctx, collInstances, document.Query{Filter: q.filter(), Limit: q.Limit, Offset: q.Offset, Sort: sort})
 	if err != nil {
 		return nil, err
 	}
 	all := make([]*Instance, len(docs))
 	for i, d := range docs {
 		all[i] = instanceFrom(d)
+		if all[i].Status != "running" {
+			continue
+		}
+		head, err := s.docs.FindOne(store.WithRunScope(ctx, all[i].ID), collHeads, document.By("instance_id", all[i].ID))
+		if err != nil {
+			return nil, err
+		}
+		all[i].Owner = head.Obj("owner")
 	}
 	return all, nil
 }

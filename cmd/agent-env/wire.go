@@ -88,7 +88,7 @@ func (p *program) open(ctx context.Context, log *slog.Logger) (_ *cli.Services, 
 	s.Instances = task.NewInstances(docs)
 	machinery := task.NewEngine(s.Registry, docs, log, time.Now)
 	machinery.Owner = owner()
-	s.Engine = machinery
+	s.Engine, s.OwnerAlive = machinery, machinery.Owner.Alive
 	s.Teardown = teardown{s.Sandboxes}
 	s.Bundles = bundle.NewRunner(bundle.Deps{Registry: s.Registry, Documents: docs, Artifacts: s.Artifacts, Providers: s.Sandboxes,
 		Images: images{machine}, Pin: pin, StateRoot: s.StateRoot, Log: log})

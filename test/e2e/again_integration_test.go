@@ -120,6 +120,9 @@ func TestResume(t *testing.T) {
 					t.Errorf("resumed while it runs: %s", r)
 				}
 				p.kill()
+				if list := k.ok("runs", "list"); !strings.Contains(list, id+"  interrupted") {
+					t.Errorf("the killed run is not listed as interrupted:\n%s", list)
+				}
 				if pruned {
 					k.ok("sandbox", "prune", "--yes")
 				}

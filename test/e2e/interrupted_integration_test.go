@@ -21,12 +21,11 @@ import (
 func holds(dir string, bytes int64) bool {
 	found := false
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return nil // what is written comes and goes
-		}
-		if info, err := d.Info(); err == nil && info.Size() >= bytes {
-			found = true
-			return fs.SkipAll
+		if err == nil && !d.IsDir() { // what is written comes and goes
+			if info, err := d.Info(); err == nil && info.Size() >= bytes {
+				found = true
+				return fs.SkipAll
+			}
 		}
 		return nil
 	})

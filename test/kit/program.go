@@ -1,6 +1,7 @@
 package kit
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,7 +24,7 @@ func Main(m *testing.M, program *string) int {
 		return 1
 	}
 	*program = filepath.Join(dir, "agent-env")
-	build := exec.Command("go", "build", "-o", *program, "agentenv/cmd/agent-env")
+	build := exec.CommandContext(context.Background(), "go", "build", "-o", *program, "agentenv/cmd/agent-env")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
