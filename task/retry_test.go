@@ -359,76 +359,137 @@ func TestARetryThatCannotBeUndoneFailsWithTheStepsOwnError(t *testing.T) {
 	}
 }
 
-// TestAnyRetriesEndAsIfNothingHadFailed runs random graphs whose steps fail a few times: at the end every step's effect is there
-// once, as its last attempt made it, and the rows give the same.
+// drawn draws a task of steps that fail a few times and are tried again from somewhere; each attempt leaves a value, an item and a
+// sandbox. It returns how many failures there are in all.
+func drawn(t *rapid.T, c *tally) (d deeds, text string, n, failures int) {
+	d = deeds{}
+	steps := []any{}
+	n = rapid.IntRange(1, 8).Draw(t, "steps")
+	for i := range n {
+		id := fmt.Sprint("s", i)
+		s := doc.Of("id", id, "type", "do")
+		above := []int{i}
+		if rapid.Bool().Draw(t, "explicit") {
+			edges := []any{}
+			if i > 0 {
+				for _, j := range rapid.SliceOfNDistinct(rapid.IntRange(0, i-1), 0, min(i, 2), rapid.ID).Draw(t, "edges") {
+					edges = append(edges, fmt.Sprint("s", j))
+					above = append(above, j)
+				}
+			}
+			s.Set("depends_on", edges)
+		} else {
+			for j := range i {
+				above = append(above, j)
+			}
+		}
+		fails := rapid.IntRange(0, 2).Draw(t, "fails")
+		failures += fails
+		s.Set("retry_config", doc.Of("retry_from_step_id", fmt.Sprint("s", rapid.SampledFrom(above).Draw(t, "from")), "max_retries", doc.Int(99)))
+		sleep := time.Duration(rapid.IntRange(0, 3).Draw(t, "ms")) * time.Millisecond
+		d[id] = func(ctx context.Context, r *Run) error {
+			at := c.add(id)
+			r.Set(fmt.Sprint(id, " wrote it"), "by", id)
+			r.Append(doc.Of("step", id), "list")
+			if err := r.AddSandbox(Sandbox{Name: id, ID: fmt.Sprint(id, "-", at), Mode: "vm", Type: "local"}); err != nil {
+				return err
+			}
+			time.Sleep(sleep)
+			if at <= fails {
+				return fault.New(fault.Internal, "not yet")
+			}
+			return nil
+		}
+		steps = append(steps, s)
+	}
+	b, err := doc.Marshal(steps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, string(b), n, failures
+}
+
+// undisturbed checks that a run ended as if nothing had failed: every step's effect is there once, as one attempt made it.
+func undisturbed(t *rapid.T, res *Result, n int) {
+	if res.Status != "completed" || res.Class != Passed {
+		t.Fatalf("ended %s, %s: %v", res.Status, res.Class, res.Err)
+	}
+	list, boxes, by := metadata(res).Arr("list"), Sandboxes(res.Context), metadata(res).Obj("by")
+	if len(list) != n || len(boxes) != n || by.Len() != n {
+		t.Fatalf("%d steps left %d items, %d sandboxes and %s", n, len(list), len(boxes), show(metadata(res)))
+	}
+	for i := range n {
+		id := fmt.Sprint("s", i)
+		if by.Str(id) != id+" wrote it" || !slices.ContainsFunc(list, func(v any) bool { return doc.Equal(v, doc.Of("step", id)) }) ||
+			!slices.ContainsFunc(boxes, func(b Sandbox) bool { return b.Name == id }) {
+			t.Fatalf("%s has not left what it does: %s", id, show(res.Context))
+		}
+	}
+}
+
+// TestAnyRetriesEndAsIfNothingHadFailed runs random graphs whose steps fail a few times: the rows give the context, and the
+// sandboxes are those of the last attempts.
 func TestAnyRetriesEndAsIfNothingHadFailed(t *testing.T) {
 	docs := openDocs(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		var c tally
-		d := deeds{}
-		steps := []any{}
-		n := rapid.IntRange(1, 8).Draw(rt, "steps")
-		budget := 0
-		for i := range n {
-			id := fmt.Sprint("s", i)
-			s := doc.Of("id", id, "type", "do")
-			above := []int{i}
-			if rapid.Bool().Draw(rt, "explicit") {
-				edges := []any{}
-				if i > 0 {
-					for _, j := range rapid.SliceOfNDistinct(rapid.IntRange(0, i-1), 0, min(i, 2), rapid.ID).Draw(rt, "edges") {
-						edges = append(edges, fmt.Sprint("s", j))
-						above = append(above, j)
-					}
-				}
-				s.Set("depends_on", edges)
-			} else {
-				for j := range i {
-					above = append(above, j)
-				}
-			}
-			fails := rapid.IntRange(0, 2).Draw(rt, "fails")
-			budget += fails
-			s.Set("retry_config", doc.Of("retry_from_step_id", fmt.Sprint("s", rapid.SampledFrom(above).Draw(rt, "from")), "max_retries", doc.Int(99)))
-			sleep := time.Duration(rapid.IntRange(0, 3).Draw(rt, "ms")) * time.Millisecond
-			d[id] = func(ctx context.Context, r *Run) error {
-				at := c.add(id)
-				r.Set(fmt.Sprint(id, " wrote it"), "by", id)
-				r.Append(doc.Of("step", id), "list")
-				if err := r.AddSandbox(Sandbox{Name: id, ID: fmt.Sprint(id, "-", at), Mode: "vm", Type: "local"}); err != nil {
-					return err
-				}
-				time.Sleep(sleep)
-				if at <= fails {
-					return fault.New(fault.Internal, "not yet")
-				}
-				return nil
-			}
-			steps = append(steps, s)
-		}
-		text, err := doc.Marshal(steps)
-		if err != nil {
-			t.Fatal(err)
-		}
+		d, text, n, failures := drawn(rt, &c)
 		r := newRigOn(t, d, docs)
-		res := r.run(r.task(string(text)), Options{})
-		if res.Status != "completed" || res.Class != Passed {
-			rt.Fatalf("ended %s, %s: %v", res.Status, res.Class, res.Err)
-		}
+		res := r.run(r.task(text), Options{})
+		undisturbed(rt, res, n)
 		r.sound(res)
-		list := metadata(res).Arr("list")
-		boxes := Sandboxes(res.Context)
-		if len(list) != n || len(boxes) != n || metadata(res).Obj("by").Len() != n {
-			rt.Fatalf("%d steps left %d items, %d sandboxes and %s", n, len(list), len(boxes), show(metadata(res)))
-		}
 		counts := c.counts()
-		for _, b := range boxes {
+		for _, b := range Sandboxes(res.Context) {
 			if b.ID != fmt.Sprint(b.Name, "-", counts[b.Name]) {
 				rt.Fatalf("sandbox %s is not that of the last of %d attempts", b.ID, counts[b.Name])
 			}
 		}
-		if got := len(metadata(res).Arr("retry_resets")); got > budget {
-			rt.Fatalf("%d resets for %d failures", got, budget)
+		if got := len(metadata(res).Arr("retry_resets")); got > failures {
+			rt.Fatalf("%d resets for %d failures", got, failures)
 		}
+	})
+}
+
+// TestAnyCrashesEndAsIfNothingHadHappened does the same to runs that are killed again and again, and go on each time.
+func TestAnyCrashesEndAsIfNothingHadHappened(t *testing.T) {
+	docs := openDocs(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		var c tally
+		d, text, n, _ := drawn(rt, &c)
+		r := newRigOn(t, d, docs)
+		task, id := r.task(text), NewInstanceID("t")
+		crashes := rapid.SliceOfN(rapid.IntRange(1, 6), 0, 5).Draw(rt, "crashes")
+		begun := false
+		for _, at := range crashes {
+			died := dies(r, at, func(e *Engine) {
+				if begun {
+					_, _ = e.Resume(context.Background(), task, id, Options{})
+				} else {
+					_, _ = e.Run(context.Background(), task, Options{Instance: id})
+				}
+			})
+			time.Sleep(5 * time.Millisecond) // what was under way ends with its process
+			if !died {
+				break
+			}
+			if begun = true; r.instance(id).Status != "running" {
+				break
+			}
+			unowned(t, docs, id)
+		}
+		var res *Result
+		var err error
+		switch in, _ := NewInstances(docs).Find(context.Background(), id); {
+		case in == nil:
+			res = r.run(task, Options{Instance: id})
+		case in.Status == "completed":
+			return
+		default:
+			if res, err = r.engine.Resume(context.Background(), task, id, Options{}); err != nil {
+				rt.Fatal(err)
+			}
+		}
+		undisturbed(rt, res, n)
+		r.sound(res)
 	})
 }
