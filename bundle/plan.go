@@ -291,7 +291,7 @@ func (p *Plan) ask(ctx context.Context, refs []storeRef, found *problems, stores
 		case fault.Is(s.err, fault.NotFound) && r.version > 0:
 			found.add(r.where, fmt.Sprintf("there is no artifact %s v%d in the store", shown(r.id), r.version))
 		case fault.Is(s.err, fault.NotFound):
-			found.add(r.where, "there is no artifact "+shown(r.id)+" in the store")
+			found.add(r.where, "there is no artifact "+shown(r.id)+" in this bundle or in the store")
 		case s.err != nil:
 			found.add(r.where, printable(s.err.Error()))
 		case r.typ != "" && s.typ != r.typ:

@@ -224,7 +224,7 @@ func TestPlanProblems(t *testing.T) {
 			{"id":"d","type":"load_artifact","artifact_id":"x","sandbox_name":"b","depends_on":["zz"]},
 			{"id":"e","type":"nope"}]`}, []string{
 			"step 'a': artifact_id: 'X' isn't in this bundle, but 'x' is; names are case-sensitive",
-			"step 'c': artifact_id: there is no artifact 'nowhere' in the store",
+			"step 'c': artifact_id: there is no artifact 'nowhere' in this bundle or in the store",
 			"step 'd': depends_on 'zz' names no step in this task", "step 'e': 'nope' is not a known step type",
 			"step 'f': artifact_id: 'loose.txt' is a file in artifacts/",
 			"step 'p': artifact_id: 'x' is defined in this bundle, so it has no fixed version; drop the pin",

@@ -56,6 +56,7 @@ type Run struct {
 	Steps    map[string]task.Class `json:"steps"`              // how each step that ended did
 	Models   map[string][]string   `json:"models,omitempty"`
 	Started  bool                  `json:"started"`
+	Resumes  bool                  `json:"-"` // it can go on from where it ended
 	TornDown TornDown              `json:"-"`
 
 	context *doc.Object
@@ -98,6 +99,7 @@ func (r *Run) take(res *task.Result, err error, took time.Duration, stopped bool
 			r.Instance = res.Instance
 		}
 		r.Class, r.Models, r.Steps = res.Class, res.Models, res.Steps
+		r.Resumes = r.Instance != "" && (res.Status == "failed" || res.Status == "cancelled")
 		for _, s := range res.Scores {
 			if math.IsNaN(s.Value) || math.IsInf(s.Value, 0) {
 				s.Value = 0

@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"slices"
+	"strings"
 
 	"agentenv/store/doc"
 	"agentenv/task"
@@ -27,6 +28,11 @@ func Warnings(reg *task.Registry, b *Bundle) []string {
 			typ := reg.Get(s.Str("type"))
 			if typ == nil || typ.Pending {
 				continue
+			}
+			for _, key := range s.Obj("retry_config").Keys() {
+				if !slices.Contains(task.RetryFields(), key) {
+					out = append(out, stepWhere(e, s)+": retry_config: the field "+shown(key)+" is not known and is passed over; there are "+strings.Join(task.RetryFields(), ", "))
+				}
 			}
 			for _, key := range s.Keys() {
 				known := slices.Contains(task.BaseFields(), key) || slices.ContainsFunc(typ.Fields, func(f task.Field) bool { return f.Name == key })

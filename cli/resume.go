@@ -24,6 +24,9 @@ func (a *App) taskResume() *cobra.Command {
 
 // resumeRun goes on with one stored run. What chooses tasks or changes them has no place then: the run goes on as it began.
 func (a *App) resumeRun(cmd *cobra.Command, args []string, f runFlags) error {
+	if f.resume == "" {
+		return usagef(cmd, "the instance id of the run is empty; `agent-env runs list` shows the runs there are")
+	}
 	if len(args) > 0 {
 		return usagef(cmd, "--resume goes on with a stored run and takes no BUNDLE")
 	}

@@ -126,12 +126,16 @@ func (a *App) root() *cobra.Command {
 		RunE:          group,
 		// Counts and versions are checked once for every command.
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			for name, least := range map[string]int{"version": 0, "limit": 0, "concurrency": 1, "env-version": 0} {
+			for name, least := range map[string]int{"version": 1, "limit": 0, "concurrency": 1, "env-version": 1} {
 				f := cmd.Flags().Lookup(name)
 				if f == nil || !f.Changed || !strings.HasPrefix(f.Value.Type(), "int") {
 					continue
 				}
-				if n, err := strconv.Atoi(f.Value.String()); err == nil && n < least {
+				n, err := strconv.Atoi(f.Value.String())
+				if err == nil && n < least && strings.HasSuffix(name, "version") {
+					return fault.New(fault.NotFound, "%s=%d not found: versions begin at 1", name, n)
+				}
+				if err == nil && n < least {
 					return usagef(cmd, "--%s must be at least %d, not %d", name, least, n)
 				}
 			}

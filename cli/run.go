@@ -28,7 +28,7 @@ func (a *App) runCommand() *cobra.Command {
 			"Without BUNDLE it lists the bundles that ship with the program. Exits 1 when a task failed (a score below 1 is no failure).",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.resume != "" {
+			if cmd.Flags().Changed("resume") {
 				return a.resumeRun(cmd, args, f)
 			}
 			if len(args) == 0 {
@@ -115,8 +115,8 @@ func (a *App) run(cmd *cobra.Command, f runFlags, prepare func(*Services, *signa
 		if file := logs.of(r.Instance); file != "" && r.Outcome == bundle.Failed {
 			fmt.Fprintf(a.Stderr, "log of %s: %s\n", r.Path, file)
 		}
-		if r.Instance != "" && (r.Outcome == bundle.Failed || r.Outcome == bundle.Cancelled) {
-			fmt.Fprintf(a.Stderr, "go on with %s: agent-env run --resume %s\n", r.Path, r.Instance)
+		if r.Resumes {
+			fmt.Fprintf(a.Stderr, "go on with %s: agent-env run --resume %s\n", r.Path, shellWord(r.Instance))
 		}
 	}
 	if f.asJSON {

@@ -86,6 +86,7 @@ func (a *App) showStep(reg *task.Registry, name string) error {
 	}
 	fmt.Fprintf(w, "  depends_on\tlist of ids\tsteps that come before; absent means every earlier step, [] none\n")
 	fmt.Fprintf(w, "  fail_task_on_error\tboolean, default %t\twhether the task fails when this step does\n", t.FailsTask)
+	fmt.Fprintf(w, "  retry_config\tobject\twhere a failure goes back to and tries again: retry_from_step_id, max_retries, delay_seconds (ours)\n")
 	fmt.Fprintf(w, "  step_timeout_seconds\tnumber\tends the step after that long (ours)\n")
 	return w.Flush()
 }

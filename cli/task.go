@@ -43,13 +43,14 @@ func (a *App) createTask(ctx context.Context, s *Services, id, file string, skip
 		return err
 	}
 	if problems := task.Preflight(ctx, t); len(problems) > 0 {
-		fmt.Fprintf(a.Stderr, "Preflight found %s:\n", plural(len(problems), "problem", "problem(s)"))
+		fmt.Fprintf(a.Stderr, "Preflight found %d problem(s):\n", len(problems))
 		for _, p := range problems {
-			fmt.Fprintf(a.Stderr, "  %s\n", p)
+			fmt.Fprintf(a.Stderr, "  - %s\n", p)
 		}
 		if !skip {
 			return fault.New(fault.Invalid, "nothing was stored; mend the problems, or say --skip-validation")
 		}
+		fmt.Fprintln(a.Stderr, "Saving anyway (--skip-validation).")
 	}
 	stored, err := s.Tasks.Create(ctx, t)
 	if err != nil {

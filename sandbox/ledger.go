@@ -34,8 +34,8 @@ type Row struct {
 // State is how far a sandbox's life has come, as the ledger knows it.
 type State string
 
-// The states of a ledger row. Creating is written before anything is asked of the backend, Ending when a sandbox could not be
-// ended whole.
+// The states of a ledger row. Creating is written before anything is asked of the backend, Ending when a sandbox is
+// pruned or could not be ended whole.
 const (
 	Creating State = "creating"
 	Live     State = "live"
@@ -166,9 +166,26 @@ func (l *Ledger) Mark(ctx context.Context, id string, s State) error {
 	return l.exec(ctx, `UPDATE sandboxes SET state=? WHERE id=?`, string(s), id)
 }
 
-// Adopt makes a process the owner of every sandbox of a run that is not known to be gone.
+// Adopt makes a process the owner of every sandbox of a run that nobody is ending.
 func (l *Ledger) Adopt(ctx context.Context, instance string, p Process) error {
-	return l.exec(ctx, `UPDATE sandboxes SET host=?, boot=?, pid=?, pid_start=? WHERE instance=? AND state<>?`, p.Host, p.Boot, p.PID, p.Start, instance, string(Gone))
+	return l.exec(ctx, `UPDATE sandboxes SET host=?, boot=?, pid=?, pid_start=? WHERE instance=? AND state IN (?,?)`,
+		p.Host, p.Boot, p.PID, p.Start, instance, string(Creating), string(Live))
+}
+
+// Claim makes a process the one that ends a sandbox, if its row still stands as it was read: false when another process took the
+// sandbox over, or ended it, since.
+func (l *Ledger) Claim(ctx context.Context, r Row, p Process) (bool, error) {
+	st, err := l.prepare(ctx, `UPDATE sandboxes SET state=?, host=?, boot=?, pid=?, pid_start=? WHERE id=? AND state=? AND host=? AND boot=? AND pid=? AND pid_start=?`, false)
+	if err != nil || st == nil {
+		return false, err
+	}
+	was := r.Process
+	res, err := st.ExecContext(ctx, string(Ending), p.Host, p.Boot, p.PID, p.Start, r.ID, string(r.State), was.Host, was.Boot, was.PID, was.Start)
+	if err != nil {
+		return false, l.failed("write to", err)
+	}
+	n, err := res.RowsAffected()
+	return n > 0, err
 }
 
 func (l *Ledger) exec(ctx context.Context, q string, args ...any) error {

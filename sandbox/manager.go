@@ -347,7 +347,14 @@ func (m *Manager) Place(ctx context.Context, rec Record, container string) (plac
 // act are still there. One that is gone, or cannot be asked, is an Unavailable error: what failed in it meanwhile says nothing
 // about the work in it, so a step asks before it takes a failure for the work's. Safe for concurrent use.
 func (m *Manager) Confirm(ctx context.Context, rec Record) error {
-	machine, err := m.attach(ctx, rec)
+	ended, err := m.ended(ctx, rec.ID)
+	if ended {
+		err = fault.New(fault.NotFound, "it was pruned")
+	}
+	var machine Machine
+	if err == nil {
+		machine, err = m.attach(ctx, rec)
+	}
 	if err == nil {
 		defer machine.Close()
 		_, err = PlaceOf(ctx, rec, machine, "")
@@ -415,7 +422,42 @@ func (m *Manager) drop(id string) {
 	}
 }
 
-// Adopt makes this process the owner of a run's sandboxes, so that prune leaves them alone while it lives.
+// Alive reports whether a recorded sandbox can still run steps: it can be attached, and its container, if it has one, runs. An error
+// means that the provider cannot tell.
+func (m *Manager) Alive(ctx context.Context, rec Record) (bool, error) {
+	if ended, err := m.ended(ctx, rec.ID); ended || err != nil {
+		return false, err
+	}
+	machine, err := m.Attach(ctx, rec)
+	if err == nil {
+		_, err = PlaceOf(ctx, rec, machine, "")
+	}
+	if fault.Is(err, fault.NotFound) {
+		return false, nil
+	}
+	if err != nil || rec.Mode != Container {
+		return err == nil, err
+	}
+	p, err := m.of(rec)
+	if err != nil {
+		return false, err
+	}
+	all, err := p.List(ctx)
+	own := machine.Info().ContainerName
+	stopped := slices.ContainsFunc(all, func(f Found) bool {
+		return f.SandboxID == rec.ID && f.Kind == "container" && (own == "" || f.Name == own) && f.State != "running"
+	})
+	return err == nil && !stopped, err
+}
+
+// ended reports whether a sandbox is being ended, or is gone, by the ledger.
+func (m *Manager) ended(ctx context.Context, id string) (bool, error) {
+	row, err := m.ledger.Get(ctx, id)
+	return row != nil && (row.State == Ending || row.State == Gone), err
+}
+
+// Adopt makes this process the owner of a run's sandboxes, so that prune leaves them alone while it lives. What is being pruned
+// already stays the pruner's.
 func (m *Manager) Adopt(ctx context.Context, instance string) error {
 	return m.ledger.Adopt(ctx, instance, m.self)
 }

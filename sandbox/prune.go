@@ -139,8 +139,8 @@ func ago(d time.Duration) string {
 	return fmt.Sprintf("%d days ago", int(d.Hours()/24))
 }
 
-// Remove removes one thing Prune named, by id, and marks its ledger row; one that is gone meanwhile is done. A shared thing that
-// something began to use meanwhile stays, which is a Conflict error.
+// Remove removes one thing Prune named, by id, and marks its ledger row. What somebody took over or ended since, and a shared thing
+// that something began to use, stays as it is, which is a Conflict error.
 func (m *Manager) Remove(ctx context.Context, d Doomed) error {
 	ctx, cancel := context.WithTimeout(ctx, TerminateLimit)
 	defer cancel()
@@ -154,6 +154,13 @@ func (m *Manager) Remove(ctx context.Context, d Doomed) error {
 	}
 	var failed []string
 	if d.Row != nil {
+		// From here on nobody takes the sandbox for alive.
+		switch mine, err := m.ledger.Claim(ctx, *d.Row, m.self); {
+		case err != nil:
+			m.log.Warn("a sandbox is removed although the ledger cannot be told", "sandbox", d.ID, "error", err)
+		case !mine:
+			return fault.New(fault.Conflict, "%s stays: another process took it over or ended it meanwhile", d.ID)
+		}
 		p, err := m.Provider(d.Row.Type)
 		if err != nil {
 			return err
@@ -165,6 +172,9 @@ func (m *Manager) Remove(ctx context.Context, d Doomed) error {
 		}
 	}
 	for _, f := range d.Found {
+		if len(failed) > 0 && d.Row != nil {
+			break // without its folder a container that is still up would be taken for gone
+		}
 		p, err := m.Provider(f.Provider)
 		if err == nil {
 			err = p.Remove(ctx, f)

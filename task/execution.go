@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -34,7 +35,7 @@ type execution struct {
 	state     State
 	cancel    context.CancelCauseFunc
 	ended     chan *attempt
-	rewound   chan struct{} // the first retry can go on
+	prepared  chan struct{} // the first retry can go on
 	running   sync.WaitGroup
 
 	retries  retries
@@ -115,7 +116,9 @@ func (x *execution) run(ctx context.Context) *Result {
 	stepCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	x.cancel = cancel
-	x.ended, x.rewound = make(chan *attempt, x.end), make(chan struct{}, 1)
+	stepCtx, stop := context.WithCancel(stepCtx)
+	defer stop()
+	x.ended, x.prepared = make(chan *attempt, x.end), make(chan struct{}, 1)
 	x.flying, x.retrying = map[int]*attempt{}, map[int]*attempt{}
 	if x.scheduler == nil {
 		x.scheduler = NewScheduler(x.task, x.start, x.end)
@@ -128,6 +131,7 @@ func (x *execution) run(ctx context.Context) *Result {
 		select {
 		case a := <-x.ended:
 			batch := []*attempt{a}
+			runtime.Gosched() // what ended at the same moment is dealt with in task order
 			for more := true; more && len(batch) < foldSteps; {
 				select {
 				case a := <-x.ended:
@@ -136,10 +140,11 @@ func (x *execution) run(ctx context.Context) *Result {
 					more = false
 				}
 			}
+			slices.SortStableFunc(batch, func(a, b *attempt) int { return a.index - b.index })
 			x.foldIfDue(ctx, stepCtx, len(batch))
 			x.settle(ctx, stepCtx, batch)
-		case <-x.rewound:
-			x.next(stepCtx, Signal{Kind: SignalRewound})
+		case <-x.prepared:
+			x.rewind(stepCtx)
 		case <-cancelled:
 			cancelled = nil
 			x.next(stepCtx, Signal{Kind: SignalCancelled})
@@ -147,6 +152,7 @@ func (x *execution) run(ctx context.Context) *Result {
 		}
 		x.foldIfDue(ctx, stepCtx, 0)
 	}
+	stop() // nothing is tried again any more
 	x.running.Wait()
 	return x.finish(ctx)
 }
@@ -170,7 +176,7 @@ func (x *execution) next(ctx context.Context, s Signal) {
 		case CommandCancel:
 			x.cancel(fault.New(fault.Canceled, "cancelled, since another step failed"))
 		case CommandRewind:
-			x.rewind(ctx, c.Step)
+			x.prepare(ctx, c.Step)
 		}
 	}
 }

@@ -202,6 +202,7 @@ func soon(tb testing.TB) context.Context {
 type keeper struct {
 	mu      sync.Mutex
 	gone    map[string]bool
+	late    string // lost while the run is taken over
 	adopted []string
 	dropped []string
 	discard func(instance string, steps []string) error // may be nil
@@ -217,6 +218,9 @@ func (k *keeper) Adopt(_ context.Context, instance string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.adopted = append(k.adopted, instance)
+	if k.late != "" {
+		k.gone = map[string]bool{k.late: true}
+	}
 	return nil
 }
 

@@ -45,6 +45,17 @@ type Row struct {
 	Ops        *doc.Object
 }
 
+// class is how the step of a row did.
+func (r Row) class() Class {
+	switch c := Class(r.Ops.Str("outcome_class")); {
+	case r.Status == "success":
+		return Passed
+	case c != "":
+		return c
+	}
+	return Failed
+}
+
 // Instances reads the records of runs. It is safe for concurrent use and writes nothing.
 type Instances struct {
 	docs    document.Store
@@ -94,6 +105,7 @@ func (s *Instances) foldIn(ctx context.Context, d *doc.Object) (*doc.Object, err
 		context = NewContext()
 	}
 	rev, _ := d.Int("rev")
+	outcomes := d.Obj("step_outcomes").Clone()
 	for _, row := range rows {
 		delta, err := decodeDelta(row.Ops)
 		if err != nil {
@@ -105,10 +117,11 @@ func (s *Instances) foldIn(ctx context.Context, d *doc.Object) (*doc.Object, err
 			continue
 		}
 		entries = append(entries[:len(entries):len(entries)], completedEntry(row.StepID, row.Status))
+		outcomes.Set(row.StepID, string(row.class()))
 		rev++
 	}
 	return d.Clone().Set("context", context).Set("completed_steps", entries).Set("current_step", doc.Int(len(entries))).
-		Set("journal_seq", doc.Int(seq)).Set("rev", doc.Int(rev)), nil
+		Set("journal_seq", doc.Int(seq)).Set("rev", doc.Int(rev)).Set("step_outcomes", outcomes), nil
 }
 
 // Journal returns the rows of an instance's current generation in the order of their commits; none for an unknown instance.

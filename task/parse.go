@@ -46,6 +46,9 @@ func (r *Registry) ParseText(id string, text []byte, o ParseOptions) (*Task, err
 		if _, ok := d.Get("type"); !ok {
 			d.Set("type", "task")
 		}
+		if _, ok := d.Get("steps"); !ok {
+			return nil, fault.New(fault.Invalid, "%s: the object has no steps; a task is a list of steps, `[{…}, …]`, or an object that has the list under \"steps\"", where)
+		}
 		return r.ParseTask(d, o)
 	}
 	return nil, fault.New(fault.Invalid, "%s: a task is a list of steps, not %s", where, Brief(v))
@@ -285,6 +288,9 @@ func parseRetry(v any) (*Retry, error) {
 	if from == nil {
 		from = d.Value("go_to_step_id")
 	}
+	if from == nil {
+		return nil, fault.New(fault.Invalid, "retry_config: field \"retry_from_step_id\" is missing; it needs a step id")
+	}
 	r := &Retry{Max: 1}
 	if r.From, ok = from.(string); !ok || r.From == "" {
 		return nil, fault.New(fault.Invalid, "retry_config: field \"retry_from_step_id\" needs a step id, not %s", Brief(from))
@@ -308,7 +314,7 @@ func parseSeconds(name string, v any) (time.Duration, error) {
 	}
 	n, ok := v.(doc.Number)
 	if !ok || !n.Finite() || n.Float64() < 0 || n.Float64() > math.MaxInt64/1e9 {
-		return 0, fault.New(fault.Invalid, "field %q needs a number of seconds from 0 (none), not %s", name, Brief(v))
+		return 0, fault.New(fault.Invalid, "field %q needs a number of seconds from 0 (none) to %.0f, not %s", name, math.Floor(math.MaxInt64/1e9), Brief(v))
 	}
 	return time.Duration(n.Float64() * float64(time.Second)), nil
 }

@@ -101,7 +101,7 @@ func TestBadTasks(t *testing.T) {
 		{"retry of a bool", two(`"retry_config":{"retry_from_step_id":"a","max_retries":true}`), `"max_retries" needs an integer from 0, not boolean true`},
 		{"retry of a float", two(`"retry_config":{"retry_from_step_id":"a","max_retries":1.0}`), `"max_retries" needs an integer from 0, not number 1.0`},
 		{"retry negative", two(`"retry_config":{"retry_from_step_id":"a","max_retries":-1}`), `"max_retries" needs an integer from 0, not number -1`},
-		{"retry without a step", two(`"retry_config":{}`), `"retry_from_step_id" needs a step id, not null`},
+		{"retry without a step", two(`"retry_config":{}`), `"retry_from_step_id" is missing`},
 		{"retry from a stranger", two(`"depends_on":[],"retry_config":{"retry_from_step_id":"a"}`), `step "b" (position 1) retries from "a", which is neither itself nor a step it depends on; those are none`},
 		{"retry from later", two(`"retry_config":{"retry_from_step_id":"c"}`), `retries from "c", which is neither itself nor a step it depends on; those are a`},
 		{"timeout", two(`"step_timeout_seconds":-1`), `field "step_timeout_seconds" needs a number of seconds from 0`},

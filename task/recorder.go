@@ -186,6 +186,9 @@ func (r *recorder) commit(ctx context.Context, rows []*attempt) error {
 	ops := make([]*doc.Object, len(rows))
 	for i, a := range rows {
 		ops[i] = a.delta.encode(a.after)
+		if a.err != nil {
+			ops[i].Set("outcome_class", string(ClassOf(a.err)))
+		}
 	}
 	ctx = context.WithoutCancel(ctx)
 	next := r.seq + int64(len(rows))

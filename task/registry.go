@@ -51,6 +51,11 @@ func (r *Registry) All() []*StepType {
 // BaseFields returns the names of the fields that every step has.
 func BaseFields() []string { return slices.Clone(baseFields) }
 
+var retryFields = []string{"retry_from_step_id", "go_to_step_id", "max_retries", "delay_seconds"}
+
+// RetryFields returns the names of the fields of a retry_config.
+func RetryFields() []string { return slices.Clone(retryFields) }
+
 var baseFields = []string{"id", "type", "version", "fail_task_on_error", "depends_on", "retry_config", "step_timeout_seconds"}
 
 var kinds = []FieldKind{String, Integer, NumberKind, Boolean, ObjectKind, List, Any}

@@ -39,7 +39,7 @@ func (e *Engine) Resume(ctx context.Context, t *Task, id string, o Options) (*Re
 		return nil, fault.New(fault.Conflict, "Instance %s is a run of %s v%d, not of %s v%d", id, in.TaskID, in.TaskVersion, t.ID, t.Version)
 	}
 	if in.Status == "completed" {
-		return nil, fault.New(fault.Conflict, "instance %s is complete: there is nothing to go on with", id)
+		return nil, fault.New(fault.Conflict, "instance %s is complete: there is nothing to go on with; `agent-env sandbox prune` removes what it may have left up", id)
 	}
 	seeded, err := e.registry.Substitute(t, in.Context.Obj("metadata").Obj("seed"))
 	if err != nil {
@@ -87,7 +87,19 @@ func (x *execution) takeUp(ctx context.Context, docs document.Store, in *Instanc
 	if x.clean, err = r.resume(ctx, in.Document, rows, again, x.engine.Owner); err != nil {
 		return err
 	}
-	x.rec, x.live = r, x.clean
+	x.rec = r
+	if x.keeper != nil {
+		if err := x.keeper.Adopt(ctx, x.instance); err != nil {
+			return err
+		}
+		// Only now nobody else ends them any more: what was pruned at the same moment is lost as well.
+		late, err := x.loseMore(ctx)
+		if err != nil {
+			return err
+		}
+		again = append(again, late...)
+	}
+	x.live = x.clean
 	x.retries = newRetries(x.clean.Obj("metadata"))
 	x.scheduler.done = make([]bool, x.end)
 	for i, s := range x.task.Steps[:x.end] {
@@ -97,13 +109,27 @@ func (x *execution) takeUp(ctx context.Context, docs document.Store, in *Instanc
 		}
 	}
 	x.log.Info("going on with the run", "instance", x.instance, "done", len(r.entries), "again", again)
-	if x.keeper != nil {
-		if err := x.keeper.Adopt(ctx, x.instance); err != nil {
-			x.log.Warn("the sandboxes of the run are still recorded as another process's", "instance", x.instance, "error", err)
-		}
-	}
 	x.discardWork(ctx, again)
 	return nil
+}
+
+// loseMore takes back the steps whose sandboxes were lost while the run was taken over, and what depends on them; it returns them.
+func (x *execution) loseMore(ctx context.Context) ([]string, error) {
+	rows, err := rowsOf(ctx, x.rec.docs, document.By("instance_id", x.instance, "generation", doc.Int(x.rec.generation)))
+	if err != nil {
+		return nil, err
+	}
+	lost, err := x.lostSteps(ctx, rows)
+	if err != nil || len(lost) == 0 {
+		return nil, err
+	}
+	done := x.journaled(rows)
+	again := x.reruns(done, lost)
+	if err := x.repeatable(done, again); err != nil {
+		return nil, err
+	}
+	x.clean, err = x.rec.undo(ctx, again, nil)
+	return again, err
 }
 
 // journaled says of each step whether its row is there.
@@ -137,8 +163,10 @@ func (x *execution) lostSteps(ctx context.Context, rows []Row) (lost []int, err 
 		if step < 0 {
 			return nil, fault.New(fault.Conflict, "sandbox %q (%s), with which the run began, lives no longer; run the task again", s.Name, s.ID)
 		}
-		x.log.Warn("a sandbox lives no longer: its step runs again", "instance", x.instance, "sandbox", s.Name, "id", s.ID, "step", x.task.Steps[step].ID)
-		lost = append(lost, step)
+		if !slices.Contains(lost, step) {
+			x.log.Warn("a sandbox lives no longer: its step runs again", "instance", x.instance, "sandbox", s.Name, "id", s.ID, "step", x.task.Steps[step].ID)
+			lost = append(lost, step)
+		}
 	}
 	return lost, nil
 }
@@ -228,6 +256,7 @@ func (r *recorder) resume(ctx context.Context, seen *doc.Object, rows []Row, aga
 		for _, row := range kept {
 			if row.Status == "success" || row.Status == "failure" {
 				r.entries = append(r.entries, completedEntry(row.StepID, row.Status))
+				r.outcomes.Set(row.StepID, string(row.class()))
 			}
 		}
 		for _, id := range again {

@@ -121,8 +121,14 @@ func TestResumeAfterAKill(t *testing.T) {
 					t.Errorf("%s was committed and ran again", row.StepID)
 				}
 			}
-			if in := r.instance("t-kill"); len(in.Completed) != 20 || in.Class != Passed {
+			in := r.instance("t-kill")
+			if len(in.Completed) != 20 || in.Class != Passed {
 				t.Errorf("%d steps are recorded as done, the class is %s", len(in.Completed), in.Class)
+			}
+			for _, done := range in.Completed {
+				if done.Class != Passed {
+					t.Errorf("%s is recorded as %q", done.StepID, done.Class)
+				}
 			}
 		})
 	}
@@ -200,13 +206,15 @@ func TestResumeWhenASandboxIsLost(t *testing.T) {
 	for name, c := range map[string]struct {
 		middle string
 		gone   string
+		late   bool // only while the run is taken over
 		counts map[string]int
 		wants  string
 	}{
-		"its step and what follows run again": {"do", "one-1", map[string]int{"one": 2, "two": 1, "w": 2, "end": 2}, ""},
-		"the other goes on":                   {"do", "two-1", map[string]int{"one": 1, "two": 2, "w": 1, "end": 2}, ""},
-		"none is lost":                        {"do", "", map[string]int{"one": 1, "two": 1, "w": 1, "end": 2}, ""},
-		"a step that may not run again":       {"check", "one-1", nil, `step "w"`},
+		"its step and what follows run again": {"do", "one-1", false, map[string]int{"one": 2, "two": 1, "w": 2, "end": 2}, ""},
+		"the other goes on":                   {"do", "two-1", false, map[string]int{"one": 1, "two": 2, "w": 1, "end": 2}, ""},
+		"none is lost":                        {"do", "", false, map[string]int{"one": 1, "two": 1, "w": 1, "end": 2}, ""},
+		"one is pruned at the same moment":    {"do", "one-1", true, map[string]int{"one": 2, "two": 1, "w": 2, "end": 2}, ""},
+		"a step that may not run again":       {"check", "one-1", false, nil, `step "w"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var n tally
@@ -217,7 +225,11 @@ func TestResumeWhenASandboxIsLost(t *testing.T) {
 			task := r.task(fmt.Sprintf(text, c.middle))
 			first := r.run(task, Options{})
 			stored := show(r.instance(first.Instance).Document)
-			res, err := r.engine.Resume(t.Context(), task, first.Instance, Options{Keeper: &keeper{gone: map[string]bool{c.gone: true}}})
+			k := &keeper{gone: map[string]bool{c.gone: !c.late}}
+			if c.late {
+				k.late = c.gone
+			}
+			res, err := r.engine.Resume(t.Context(), task, first.Instance, Options{Keeper: k})
 			if c.wants != "" {
 				if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), c.wants) {
 					t.Errorf("got %v", err)

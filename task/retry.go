@@ -42,28 +42,48 @@ func (x *execution) mayRetry(stepCtx context.Context, a *attempt) bool {
 	return true
 }
 
-// rewind undoes what the span of a failed step's retry did, ends what it created, and lets the run go on from there. A span
-// that cannot be undone ends the run with the step's own error.
-func (x *execution) rewind(stepCtx context.Context, failing int) {
-	a, span := x.retrying[failing], x.state.Rewinds[0].Span
+// prepare ends what the span of a failed step's retry created and waits for its delay, beside the run. What the span did is
+// undone only then, so that a run which ends meanwhile records the failure as one that was not tried again.
+func (x *execution) prepare(stepCtx context.Context, failing int) {
+	a, ids := x.retrying[failing], x.rewinding()
+	x.log.Warn("going back to try again", "instance", x.instance, "step", a.step.ID, "from", a.step.Retry.From, "attempt", x.retries.used[a.step.ID]+2, "steps", ids)
+	x.running.Go(func() {
+		x.discardWork(stepCtx, ids)
+		pause(stepCtx, a.step.Retry.Delay)
+		x.prepared <- struct{}{}
+	})
+}
+
+// rewinding returns the ids of the span of the retry under way.
+func (x *execution) rewinding() []string {
+	span := x.state.Rewinds[0].Span
 	ids := make([]string, len(span))
 	for i, at := range span {
 		ids[i] = x.task.Steps[at].ID
 	}
-	attempt := x.retries.used[a.step.ID] + 2 // the first retry is the second attempt
-	log := x.log.With("instance", x.instance, "step", a.step.ID, "from", a.step.Retry.From, "attempt", attempt)
-	log.Warn("going back to try again", "steps", ids)
-	next := x.retries.after(a, ids, attempt, x.engine.now(), x.clean)
-	for _, at := range span {
+	return ids
+}
+
+// rewind undoes what the span of the first retry did and lets the run go on from there. A span that cannot be undone ends the run
+// with the step's own error.
+func (x *execution) rewind(stepCtx context.Context) {
+	if stepCtx.Err() != nil && !x.state.Halted {
+		x.next(stepCtx, Signal{Kind: SignalCancelled})
+	}
+	if x.state.Halted {
+		return
+	}
+	failing, ids := x.state.Rewinds[0].Step, x.rewinding()
+	a := x.retrying[failing]
+	next := x.retries.after(a, ids, x.engine.now(), x.clean)
+	for _, at := range x.state.Rewinds[0].Span {
 		if b := x.retrying[at]; b != nil {
 			next.failures = append(next.failures, retried(b.failedStep()))
 		}
 	}
 	clean, err := x.rec.undo(stepCtx, ids, func(replayed *doc.Object) *delta { return next.audit(x.clean, replayed) })
 	if err != nil {
-		log.Error("the steps cannot be undone, so the failure stands", "error", err)
-		x.held = append(x.held, a)
-		delete(x.retrying, failing)
+		x.log.Error("the steps cannot be undone, so the failure stands", "instance", x.instance, "step", a.step.ID, "error", err)
 		if superseded := (*Superseded)(nil); x.terminal == nil && errors.As(err, &superseded) {
 			x.terminal = superseded
 		} else if x.terminal == nil {
@@ -73,6 +93,12 @@ func (x *execution) rewind(stepCtx context.Context, failing int) {
 		return
 	}
 	x.retries = next
+	x.goBack(clean, ids)
+	x.next(stepCtx, Signal{Kind: SignalRewound})
+}
+
+// goBack puts the run on the context that is left without some steps.
+func (x *execution) goBack(clean *doc.Object, ids []string) {
 	x.clean = clean
 	x.veils = slices.DeleteFunc(x.veils, func(v veil) bool { return slices.Contains(ids, v.step) })
 	x.hidden = secrets{}
@@ -80,15 +106,12 @@ func (x *execution) rewind(stepCtx context.Context, failing int) {
 		x.hidden.hide(v.changes)
 	}
 	x.live = x.hidden.lay(x.clean).(*doc.Object)
-	for _, at := range span {
-		delete(x.retrying, at)
-		delete(x.classes, x.task.Steps[at].ID)
+	for i, s := range x.task.Steps[:x.end] {
+		if slices.Contains(ids, s.ID) {
+			delete(x.retrying, i)
+			delete(x.classes, s.ID)
+		}
 	}
-	x.running.Go(func() {
-		x.discardWork(stepCtx, ids)
-		pause(stepCtx, a.step.Retry.Delay)
-		x.rewound <- struct{}{}
-	})
 }
 
 func (x *execution) discardWork(ctx context.Context, ids []string) {
@@ -113,7 +136,7 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // after returns the memory once a retry is done: what was not marked as retried of the failures that are dropped is.
-func (r retries) after(a *attempt, ids []string, attempt int, now time.Time, stored *doc.Object) retries {
+func (r retries) after(a *attempt, ids []string, now time.Time, stored *doc.Object) retries {
 	n := retries{used: map[string]int{}, inherits: r.inherits, again: map[string]bool{}, failures: slices.Clone(r.failures), resets: slices.Clone(r.resets)}
 	for k, v := range r.used {
 		n.used[k] = v
@@ -137,7 +160,7 @@ func (r retries) after(a *attempt, ids []string, attempt int, now time.Time, sto
 	for i, id := range ids {
 		replayed[i] = id
 	}
-	n.resets = append(n.resets, doc.Of("attempt", doc.Int(attempt), "step_id", a.step.ID, "retry_from_step_id", a.step.Retry.From,
+	n.resets = append(n.resets, doc.Of("attempt", doc.Int(n.used[a.step.ID]+1), "step_id", a.step.ID, "retry_from_step_id", a.step.Retry.From,
 		"replayed", replayed, "at_utc", preciseTime(now)))
 	return n
 }

@@ -314,13 +314,58 @@ func TestACancelDuringARetry(t *testing.T) {
 	if err == nil || res.Status != "cancelled" || res.Class != Cancelled {
 		t.Fatalf("ended %s: %v", res.Status, err)
 	}
-	r.sound(res)
 	if diff := cmp.Diff(map[string]int{"a": 1, "b": 1}, c.counts()); diff != "" {
 		t.Error(diff)
 	}
 	in := r.instance(res.Instance)
-	if epoch, _ := in.Document.Int("attempt_epoch"); epoch != 1 || len(in.Document.Arr("completed_steps")) != 0 {
+	replayed, err := Replay(r.rows(res.Instance))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Nothing is undone before it can be done again.
+	if epoch, _ := in.Document.Int("attempt_epoch"); epoch != 0 || len(in.Document.Arr("completed_steps")) != 1 || !doc.Equal(replayed, in.Context) {
 		t.Errorf("stored: %s", show(in.Document))
+	}
+	if _, there := in.Context.Obj("metadata").Get("retry_resets"); there {
+		t.Error("a retry is recorded that was not made")
+	}
+}
+
+// TestAFailureThatWaitsForItsRetryCountsWhenTheRunEnds has two steps fail at once, of which the one that is retried first fails for good.
+func TestAFailureThatWaitsForItsRetryCountsWhenTheRunEnds(t *testing.T) {
+	var c tally
+	first := make(chan struct{})
+	fails := c.flaky(9)
+	r := newRig(t, deeds{
+		"x": func(ctx context.Context, r *Run) error {
+			if c.counts()["x"] == 1 {
+				time.Sleep(50 * time.Millisecond) // so that the other one waits for its retry
+			} else {
+				defer close(first)
+			}
+			return fails(ctx, r)
+		},
+		"y": func(ctx context.Context, r *Run) error {
+			<-first
+			time.Sleep(20 * time.Millisecond)
+			return fails(ctx, r)
+		},
+	})
+	res := r.run(r.task(`[{"id":"x","type":"do","depends_on":[],"retry_config":{"retry_from_step_id":"x"}},
+		{"id":"y","type":"do","depends_on":[],"retry_config":{"retry_from_step_id":"y","delay_seconds":30}}]`), Options{})
+	if res.Status != "failed" || !strings.Contains(res.Err.Error(), "attempt 2 of x") {
+		t.Fatalf("ended %s: %v", res.Status, res.Err)
+	}
+	if diff := cmp.Diff(map[string]int{"x": 2, "y": 1}, c.counts()); diff != "" {
+		t.Error(diff)
+	}
+	got := flags(res)
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"x -", "x true", "y -"}, got); diff != "" {
+		t.Error(diff)
+	}
+	if n := len(metadata(res).Arr("retry_resets")); n != 1 {
+		t.Errorf("%d retries are recorded", n)
 	}
 }
 

@@ -68,8 +68,8 @@ type Signal struct {
 // CommandKind says what to do next.
 type CommandKind string
 
-// The commands: start a step; cancel one step that is running; cancel all of them; undo what the span of the first retry did, and
-// tell when that is done; the run is over.
+// The commands: start a step; cancel one step that is running; cancel all of them; get ready to undo what the span of the first retry
+// did, and tell when that is undone; the run is over.
 const (
 	CommandStart  CommandKind = "start"
 	CommandStop   CommandKind = "stop"

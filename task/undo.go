@@ -9,8 +9,8 @@ import (
 	"agentenv/store/document"
 )
 
-// undo takes the rows of steps away and returns the context that is left, with what audit adds to it in the scheduler's row; it
-// is given the context without that row. The epoch goes up, so that nothing which was dispatched before can be committed. All of
+// undo takes the rows of steps away and returns the context that is left, with what audit puts into the scheduler's row; it
+// is given the context without that row, and nil leaves the row as it is. The epoch goes up, so that nothing which was dispatched before can be committed. All of
 // it happens in one transaction, or nothing does. Conflict: the journal does not hold what it takes to undo.
 func (r *recorder) undo(ctx context.Context, ids []string, audit func(replayed *doc.Object) *delta) (*doc.Object, error) {
 	ctx = context.WithoutCancel(ctx)
@@ -30,26 +30,29 @@ func (r *recorder) undo(ctx context.Context, ids []string, audit func(replayed *
 		if err != nil {
 			return err
 		}
-		rows = slices.DeleteFunc(rows, func(row Row) bool { return row.StepID == schedulerRow || slices.Contains(ids, row.StepID) })
+		rows = slices.DeleteFunc(rows, func(row Row) bool {
+			return slices.Contains(ids, row.StepID) || row.StepID == schedulerRow && audit != nil
+		})
 		if len(rows) == 0 || rows[0].StepID != seedRow {
 			return fault.New(fault.Conflict, "instance %s has no journal seed of generation %d; cannot undo", r.instance, r.generation)
 		}
-		replayed, err := Replay(rows)
-		if err != nil {
+		if clean, err = Replay(rows); err != nil {
 			return err
 		}
-		ops := audit(replayed).encode(replayed)
-		if clean, err = Replay(slices.Insert(rows, 1, Row{StepID: schedulerRow, Ops: ops})); err != nil {
-			return err
+		r.seq++
+		if audit != nil {
+			ops := audit(clean).encode(clean)
+			if clean, err = Replay(slices.Insert(rows, 1, Row{StepID: schedulerRow, Ops: ops})); err != nil {
+				return err
+			}
+			if err := r.putRow(ctx, tx, schedulerRow, r.seq, "scheduler", ops); err != nil {
+				return err
+			}
 		}
 		for _, id := range ids {
 			if _, err := tx.Delete(ctx, collJournal, mine.And("step_id", document.Eq, id)); err != nil {
 				return err
 			}
-		}
-		r.seq++
-		if err := r.putRow(ctx, tx, schedulerRow, r.seq, "scheduler", ops); err != nil {
-			return err
 		}
 		r.outcomes = r.outcomes.Clone()
 		for _, id := range ids {

@@ -88,11 +88,7 @@ func (t teardown) Teardown(ctx context.Context, instance string, recorded *doc.O
 
 // Alive implements task.SandboxKeeper.
 func (t teardown) Alive(ctx context.Context, s task.Sandbox) (bool, error) {
-	_, err := t.sandboxes.Place(ctx, sandbox.Record{Name: s.Name, ID: s.ID, Type: s.Type, Mode: sandbox.Mode(s.Mode)}, "")
-	if fault.Is(err, fault.NotFound) {
-		return false, nil
-	}
-	return err == nil, err
+	return t.sandboxes.Alive(ctx, sandbox.Record{Name: s.Name, ID: s.ID, Type: s.Type, Mode: sandbox.Mode(s.Mode)})
 }
 
 // Adopt implements task.SandboxKeeper.
@@ -121,9 +117,9 @@ func (t teardown) Discard(ctx context.Context, instance string, steps []string) 
 
 // Describe implements bundle.Teardown.
 func (t teardown) Describe(ctx context.Context, instance string, recorded *doc.Object) []bundle.Kept {
-	urls := map[string]map[string]string{}
+	urls, modes := map[string]map[string]string{}, map[string]sandbox.Mode{}
 	for _, s := range task.Sandboxes(recorded) {
-		urls[s.ID] = s.TunnelURLs
+		urls[s.ID], modes[s.ID] = s.TunnelURLs, sandbox.Mode(s.Mode)
 	}
 	var out []bundle.Kept
 	for _, x := range t.targets(ctx, instance, recorded) {
@@ -131,7 +127,7 @@ func (t teardown) Describe(ctx context.Context, instance string, recorded *doc.O
 		if x.dir != "" {
 			k.Endpoints = append(k.Endpoints, [2]string{"folder", x.dir})
 		}
-		if name := t.container(ctx, x.rec); name != "" {
+		if name := t.container(ctx, x.rec); name != "" && modes[x.rec.ID] != sandbox.VM {
 			k.Endpoints = append(k.Endpoints, [2]string{"container", name + "  (docker exec -it " + name + " sh)"})
 		}
 		var ports []string

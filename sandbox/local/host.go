@@ -104,11 +104,14 @@ func (h *host) run(ctx context.Context, cmd *exec.Cmd, c place.Cmd, mark, shell 
 		return nil, h.notStarted(err)
 	}
 	o.started(c.Stdin, sinks)
-	type end struct{ code, left int }
+	type end struct {
+		code, left int
+		err        error
+	}
 	ended := make(chan end, 1)
 	go func() {
-		code, left := p.wait()
-		ended <- end{code, left}
+		code, left, err := p.wait()
+		ended <- end{code, left, err}
 	}()
 	var last end
 	killed := false
@@ -133,6 +136,8 @@ func (h *host) run(ctx context.Context, cmd *exec.Cmd, c place.Cmd, mark, shell 
 	switch {
 	case last.left > 0:
 		return r, fault.New(fault.Unavailable, "run a command on the %s: %d processes of it do not end", h, last.left)
+	case last.err != nil && !killed:
+		return r, fault.Wrap(fault.Unavailable, last.err, "run a command on the %s", h)
 	case killed && ctx.Err() != nil:
 		return r, fault.At(context.Cause(ctx), "run a command on the %s", h)
 	case outErr != nil:

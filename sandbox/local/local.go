@@ -76,6 +76,7 @@ func (o Options) helper() string {
 	if err != nil {
 		o.Log.Warn("commands on this machine run unguarded: one that hides may outlive its deadline", "error", err)
 	}
+	adoptOrphans()
 	return at
 }
 

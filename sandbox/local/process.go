@@ -2,6 +2,7 @@ package local
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,8 +20,9 @@ import (
 // while wait runs.
 type process interface {
 	start() error
-	// wait returns the exit code when the command ended, and, after end, how many processes could not be ended.
-	wait() (code, left int)
+	// wait returns the exit code when the command ended, and, after end, how many processes could not be ended. The error says
+	// that somebody else ended the command, or what watched over it.
+	wait() (code, left int, err error)
 	// end ends the whole tree: SIGTERM, after the grace SIGKILL.
 	end(grace time.Duration)
 }
@@ -37,13 +39,13 @@ func (d *direct) start() error {
 	return d.cmd.Start()
 }
 
-func (d *direct) wait() (code, left int) {
+func (d *direct) wait() (code, left int, err error) {
 	d.cmd.Wait()
 	select {
 	case left = <-d.left:
 	default:
 	}
-	return codeOf(d.cmd.ProcessState), left
+	return codeOf(d.cmd.ProcessState), left, nil
 }
 
 func (d *direct) end(grace time.Duration) {
@@ -54,6 +56,7 @@ func (d *direct) end(grace time.Duration) {
 // escapes by shedding its environment, its session or its parents.
 type guarded struct {
 	cmd      *exec.Cmd // the guard
+	helper   string
 	mark     string
 	hear     *os.File
 	lines    *bufio.Reader
@@ -76,7 +79,7 @@ func newGuarded(helper string, cmd *exec.Cmd, mark string) (*guarded, error) {
 	c := *cmd
 	c.Path, c.Args = helper, append([]string{"agentenv-helper", "guard", cmd.Path}, cmd.Args...)
 	c.ExtraFiles = []*os.File{tell, told}
-	return &guarded{cmd: &c, mark: mark, hear: hear, lines: bufio.NewReader(hear), ask: ask}, nil
+	return &guarded{cmd: &c, helper: helper, mark: mark, hear: hear, lines: bufio.NewReader(hear), ask: ask}, nil
 }
 
 // errNoGuard tells that the guard itself did not start, and the command neither.
@@ -108,19 +111,24 @@ func (g *guarded) close() {
 	g.ask.Close()
 }
 
-func (g *guarded) wait() (code, left int) {
-	line, err := g.lines.ReadString('\n')
+func (g *guarded) wait() (code, left int, err error) {
+	line, lost := g.lines.ReadString('\n')
 	if g.fallback != nil {
 		g.fallback.Stop()
 	}
 	g.close()
-	if _, e := fmt.Sscanf(line, "exit %d %d\n", &code, &left); err == nil && e == nil {
+	var asked int
+	if _, e := fmt.Sscanf(line, "exit %d %d %d\n", &code, &left, &asked); lost == nil && e == nil {
 		// The guard goes on while something that the command left behind lives, at the longest until the sandbox ends.
 		go g.cmd.Wait()
-		return code, left
+		if asked != 0 {
+			err = errors.New("the command was ended from outside")
+		}
+		return code, left, err
 	}
-	g.cmd.Wait() // somebody killed it
-	return codeOf(g.cmd.ProcessState), len(endTree(g.cmd.Process.Pid, g.mark, 0))
+	g.cmd.Wait()
+	left = len(endTree(g.cmd.Process.Pid, g.mark, 0)) + len(endOrphans(g.helper, 0))
+	return codeOf(g.cmd.ProcessState), left, errors.New("what watches over the command was killed")
 }
 
 func (g *guarded) end(grace time.Duration) {

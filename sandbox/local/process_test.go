@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -76,6 +77,41 @@ func TestTerminateEndsWhatWasLeftBehind(t *testing.T) {
 		t.Error(err, time.Since(began))
 	}
 	silent(t, file)
+}
+
+// What a command is watched by is what keeps it from escaping. When that is told to end or killed, by the command itself even, the
+// command's exit code says nothing about its work, and still nothing of it stays.
+func TestGuardIsEnded(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		return // commands have no guards
+	}
+	t.Parallel()
+	for signal, stays := range map[string]bool{"TERM": false, "KILL": false, "STOP": true} {
+		t.Run(signal, func(t *testing.T) {
+			t.Parallel()
+			p := provider(t, t.TempDir(), t.TempDir())
+			id := p.NewID()
+			m, err := p.Create(t.Context(), id, sandbox.Spec{Mode: sandbox.VM})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Terminate(context.Background(), id)
+			file := filepath.Join(t.TempDir(), "log")
+			script := stubborn(file) + "; while [ ! -s " + file + " ]; do sleep 0.1; done; kill -" + signal + " $PPID; sleep 60"
+			_, err = m.Host().Exec(t.Context(), place.Cmd{Script: script, Timeout: 3 * time.Second, Grace: 100 * time.Millisecond})
+			want := fault.Unavailable
+			if stays {
+				want = fault.Timeout
+			}
+			if !fault.Is(err, want) {
+				t.Errorf("error %v, want %s", err, want)
+			}
+			if err := p.Terminate(t.Context(), id); err != nil {
+				t.Error(err)
+			}
+			silent(t, file)
+		})
+	}
 }
 
 // A folder where nothing can be kept means that commands run without the helper's guard; what does not hide still ends.

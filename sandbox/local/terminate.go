@@ -40,6 +40,9 @@ func (p *Provider) Terminate(ctx context.Context, id string) error {
 		}
 		return out
 	}, stopGrace, stopGrace)
+	if h := p.helper(); h != "" {
+		left = append(left, endOrphans(h, 0)...)
+	}
 	var errs []error
 	if len(left) > 0 {
 		errs = append(errs, fault.New(fault.Unavailable, "sandbox %s: %d of its processes do not end", id, len(left)))

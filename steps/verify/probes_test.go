@@ -109,7 +109,7 @@ func TestCriteria(t *testing.T) {
 		{shell + `"bash_cmd":"  "}`, "/app", false, "no bash_cmd"},
 		{shell + `"bash_cmd":true}`, "/app", false, "evaluator error: `bash_cmd` must be a string, but is of the type boolean"},
 		{shell + `"bash_cmd":"true"}`, "/app", true, "exit=0"},
-		{shell + `"bash_cmd":"true"}`, "/app/none", false, "does not exist"},
+		{shell + `"bash_cmd":"true"}`, "/app/none", false, "is not in"},
 	} {
 		got, err := verified(t, m, info.ID, `"base_dir":"`+c.base+`","criteria":[`+c.criterion+`]`)
 		if err != nil {

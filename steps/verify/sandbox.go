@@ -79,7 +79,13 @@ func sandboxType(d Deps) *task.StepType {
 			}
 			return a, stored, nil
 		},
-		Warn: func(s *task.Step) []string { return s.Action.(*verifySandbox).warnings() },
+		Warn: func(s *task.Step) []string {
+			out := s.Action.(*verifySandbox).warnings()
+			if s.Retry != nil {
+				out = append(out, "retry_config: a row that fails lowers the score and is no failure of the step, which is tried again only when it cannot check at all")
+			}
+			return out
+		},
 		Unsupported: func(s *task.Step) string {
 			if s.Fields.Str("sandbox_name") == "" {
 				return "verify_sandbox on an agent; name a sandbox with sandbox_name"
@@ -368,6 +374,16 @@ func read(ctx context.Context, p place.Place, file string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(tree, maxProbeFile))
 }
 
+// missing says what a command that could not begin lacks: a shell, or its folder.
+func (a *prober) missing(ctx context.Context, p place.Place, err error) string {
+	if _, none := place.Shell(ctx, p); fault.Is(none, fault.NotFound) {
+		err = none
+	} else if _, gone := p.Stat(ctx, a.base, true); fault.Is(gone, fault.NotFound) {
+		err = fault.New(fault.NotFound, "the folder %s (base_dir) is not in %s", a.base, p)
+	}
+	return clip(p.Restore(err.Error()), 300)
+}
+
 func (a *prober) shell(ctx context.Context, p place.Place, c *doc.Object) verdict {
 	cmd := c.Str("bash_cmd")
 	if strings.TrimSpace(cmd) == "" {
@@ -379,6 +395,8 @@ func (a *prober) shell(ctx context.Context, p place.Place, c *doc.Object) verdic
 		return verdict{why: a.timedOut("")}
 	case fault.Is(err, fault.Unavailable):
 		return verdict{lost: err}
+	case fault.Is(err, fault.NotFound):
+		return verdict{why: a.missing(ctx, p, err)}
 	case err != nil:
 		return verdict{why: clip(p.Restore(err.Error()), 300)}
 	}

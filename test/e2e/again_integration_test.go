@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/moby/moby/client"
+
 	"agentenv/test/kit"
 )
 
@@ -99,11 +101,14 @@ func (k *user) passesLast(check string, args ...string) doc {
 	return k.instance(one.str("instance"))
 }
 
-// TestResume kills a run while a step waits, and goes on: in the sandbox that still lives, and, after it was pruned, in a new one.
+// TestResume kills a run while a step waits, and goes on: in the sandbox that still lives, and, after it was pruned or stopped, in a new one.
 func TestResume(t *testing.T) {
 	for _, target := range targets {
-		for _, pruned := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s pruned %v", target, pruned), func(t *testing.T) {
+		for _, sandbox := range []string{"alive", "pruned", "stopped"} {
+			if target == "vm" && sandbox == "stopped" {
+				continue // a folder does not stop
+			}
+			t.Run(target+" "+sandbox, func(t *testing.T) {
 				t.Parallel()
 				k := newUser(t)
 				url, asked := changing(t, "", "good")
@@ -123,8 +128,15 @@ func TestResume(t *testing.T) {
 				if list := k.ok("runs", "list"); !strings.Contains(list, id+"  interrupted") {
 					t.Errorf("the killed run is not listed as interrupted:\n%s", list)
 				}
-				if pruned {
+				switch sandbox {
+				case "pruned":
 					k.ok("sandbox", "prune", "--yes")
+				case "stopped": // as a restart of the machine leaves it
+					for _, c := range k.containers() {
+						if _, err := docker(t).Client().ContainerKill(t.Context(), strings.Fields(c)[0], client.ContainerKillOptions{Signal: "KILL"}); err != nil {
+							t.Fatal(err)
+						}
+					}
 				}
 				record := k.passesLast("check", "run", "--json", "--resume", id)
 				ran := map[string]bool{}

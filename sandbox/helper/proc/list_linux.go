@@ -42,6 +42,16 @@ func Marked(entry string) []Process {
 	return out
 }
 
+// Carries reports whether a process's environment can be read and holds an entry that begins with prefix.
+func Carries(pid int, prefix string) bool {
+	for v := range bytes.SplitSeq(read("/proc/"+strconv.Itoa(pid)+"/environ", nil), []byte{0}) {
+		if bytes.HasPrefix(v, []byte(prefix)) {
+			return true
+		}
+	}
+	return false
+}
+
 func pids() []string {
 	d, err := os.Open("/proc")
 	if err != nil {

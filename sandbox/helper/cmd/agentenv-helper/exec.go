@@ -60,7 +60,7 @@ func execute(q wire.Request, in *wire.Reader, out *wire.Writer) error {
 		r := ends[2+2*i]
 		pumps.Go(func() { open[i] = pump(r, t, out) })
 	}
-	code, left := supervise(pid, signals, kills)
+	code, left, _ := supervise(pid, signals, kills)
 	now := time.Now()
 	ends[2].SetReadDeadline(now)
 	ends[4].SetReadDeadline(now)
@@ -98,8 +98,8 @@ func adopt(more ...os.Signal) <-chan os.Signal {
 func below() []proc.Process { return proc.Below(proc.All(), os.Getpid()) }
 
 // supervise waits for the command pid. When kills gives a grace, or SIGTERM comes, everything below this process is ended, and
-// those that could not be are returned.
-func supervise(pid int, signals <-chan os.Signal, kills <-chan time.Duration) (code int, left []proc.Process) {
+// those that could not be are returned; asked tells that SIGTERM came.
+func supervise(pid int, signals <-chan os.Signal, kills <-chan time.Duration) (code int, left []proc.Process, asked bool) {
 	var ended chan []proc.Process
 	end := func(grace time.Duration) {
 		if ended == nil {
@@ -112,6 +112,7 @@ func supervise(pid int, signals <-chan os.Signal, kills <-chan time.Duration) (c
 		select {
 		case s := <-signals:
 			if s == syscall.SIGTERM {
+				asked = true
 				end(deadGrace)
 			}
 			done = reap(pid, &code)
@@ -119,6 +120,14 @@ func supervise(pid int, signals <-chan os.Signal, kills <-chan time.Duration) (c
 			end(grace)
 		case left = <-ended:
 			ended, done = nil, len(left) > 0
+		}
+	}
+	for more := true; more; { // it may have come together with the end
+		select {
+		case s := <-signals:
+			asked = asked || s == syscall.SIGTERM
+		default:
+			more = false
 		}
 	}
 	if ended != nil { // the command is gone, what it started may not be
@@ -131,7 +140,7 @@ func supervise(pid int, signals <-chan os.Signal, kills <-chan time.Duration) (c
 			}
 		}
 	}
-	return code, left
+	return code, left, asked
 }
 
 // blocking returns f's descriptor in blocking mode, as programs expect theirs.
