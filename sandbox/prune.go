@@ -157,7 +157,7 @@ func (m *Manager) Remove(ctx context.Context, d Doomed) error {
 		// From here on nobody takes the sandbox for alive.
 		switch mine, err := m.ledger.Claim(ctx, *d.Row, m.self); {
 		case err != nil:
-			m.log.Warn("a sandbox is removed although the ledger cannot be told", "sandbox", d.ID, "error", err)
+			m.log.Debug("a sandbox is removed although the ledger cannot be told", "sandbox", d.ID, "error", err)
 		case !mine:
 			return fault.New(fault.Conflict, "%s stays: another process took it over or ended it meanwhile", d.ID)
 		}

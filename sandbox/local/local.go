@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"agentenv/fault"
@@ -38,7 +39,8 @@ type Options struct {
 // Provider implements sandbox.Provider on this machine.
 type Provider struct {
 	o      Options
-	helper func() string
+	helper func() string // installs it at the first call
+	guards atomic.Value  // the helper's path (string), once commands run below it
 }
 
 var _ sandbox.Provider = (*Provider)(nil)
@@ -64,7 +66,16 @@ func New(o Options) (*Provider, error) {
 		return nil, fault.New(fault.Invalid, "the folder of local sandboxes %q holds characters that mean something to a shell; set AGENT_ENV_LOCAL_SANDBOX_DIR to a plain path", root)
 	}
 	o.Root = root
-	return &Provider{o: o, helper: sync.OnceValue(o.helper)}, nil
+	p := &Provider{o: o}
+	p.helper = sync.OnceValue(func() string {
+		at := o.helper()
+		if at != "" {
+			adoptOrphans()
+		}
+		p.guards.Store(at)
+		return at
+	})
+	return p, nil
 }
 
 // helper returns the path of the helper in the state folder, which commands run below; "" where this machine cannot have it.
@@ -76,7 +87,6 @@ func (o Options) helper() string {
 	if err != nil {
 		o.Log.Warn("commands on this machine run unguarded: one that hides may outlive its deadline", "error", err)
 	}
-	adoptOrphans()
 	return at
 }
 

@@ -40,7 +40,7 @@ func (p *Provider) Terminate(ctx context.Context, id string) error {
 		}
 		return out
 	}, stopGrace, stopGrace)
-	if h := p.helper(); h != "" {
+	if h, _ := p.guards.Load().(string); h != "" {
 		left = append(left, endOrphans(h, 0)...)
 	}
 	var errs []error

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/moby/moby/client"
 
@@ -205,5 +206,58 @@ func TestOneOfManyResumes(t *testing.T) {
 	}
 	if left := k.leftovers(); left != "" && !onlyTmp(k, left) {
 		t.Errorf("left behind: %s", left)
+	}
+}
+
+// TestPruneBesideResume prunes while a killed run is resumed: whoever comes first, the run ends as if it had not been disturbed.
+func TestPruneBesideResume(t *testing.T) {
+	for _, target := range targets {
+		for _, wait := range []time.Duration{0, 20 * time.Millisecond, 60 * time.Millisecond, 150 * time.Millisecond} {
+			t.Run(fmt.Sprint(target, " ", wait), func(t *testing.T) {
+				t.Parallel()
+				k := newUser(t)
+				url, asked := changing(t, "", "good")
+				p := k.start("run", k.bundle("killed", steps{boxOn(t, target), load("first", "box", "one", "/app/in"), verify("mark", "box", "/app/in", sh("echo x > mark")),
+					fetch("wait", url), verify("check", "box", "/app/in", sh("sleep 1; test -f mark && grep -q good answer.txt"))}, kit.Files{"artifacts/one/one.txt": "1"}))
+				t.Cleanup(p.kill)
+				p.waitFor("wait (load_artifact)")
+				p.until(func() bool { return asked.Load() > 0 })
+				p.kill()
+				id := k.Select(`SELECT json_extract(doc, '$.instance_id') FROM docs_task_instances`)[0]
+				resume := k.start("run", "--resume", id)
+				time.Sleep(wait)
+				prune := k.run("sandbox", "prune", "--yes")
+				if code := resume.wait(); code != 0 || !strings.Contains(resume.text(), "check: 1") {
+					t.Errorf("exit code %d\n%s\nprune: %s", code, resume.text(), prune)
+				}
+				k.ok("sandbox", "prune", "--yes")
+				if left := k.leftovers(); left != "" && !onlyTmp(k, left) {
+					t.Errorf("left behind: %s", left)
+				}
+			})
+		}
+	}
+}
+
+// TestPrunedWhileItWorks prunes a sandbox whose time is over while a step uses it: nothing is graded.
+func TestPrunedWhileItWorks(t *testing.T) {
+	for _, target := range targets {
+		t.Run(target, func(t *testing.T) {
+			t.Parallel()
+			k := newUser(t)
+			b := boxOn(t, target)
+			b["ttl_seconds"] = 1
+			p := k.start("run", k.bundle("late", steps{b, verify("check", "box", "/", sh("sleep 6; true"))}, nil))
+			t.Cleanup(p.kill)
+			p.waitFor("check (verify_sandbox)")
+			time.Sleep(2 * time.Second)
+			k.ok("sandbox", "prune", "--yes")
+			if code := p.wait(); code != 1 || !strings.Contains(p.text(), "failed at step 'check'") {
+				t.Errorf("exit code %d\n%s", code, p.text())
+			}
+			if record := k.instance(k.only(p.text())); record.str("outcome_class") != "infrastructure" {
+				t.Errorf("class %q\n%s", record.str("outcome_class"), p.text())
+			}
+		})
 	}
 }
