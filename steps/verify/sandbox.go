@@ -160,6 +160,9 @@ func (a *verifySandbox) Execute(ctx context.Context, r *task.Run) error {
 				return context.Cause(ctx)
 			}
 			if v.lost != nil {
+				if err := a.deps.Sandboxes.Confirm(ctx, record); err != nil {
+					v.lost = err
+				}
 				return fault.At(v.lost, "verify_sandbox %q: criterion %d cannot be checked", r.StepID, i)
 			}
 			score := 0.0

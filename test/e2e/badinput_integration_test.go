@@ -69,7 +69,7 @@ func TestBadBundles(t *testing.T) {
 			wants: []string{"tasks/t.json", "'a'", "no Docker Engine answers at unix:///nowhere/docker.sock", "DOCKER_HOST", "start it"}},
 		"vm on docker":       {task: `[` + vm + `]`, args: []string{"--sandbox", "docker"}, wants: []string{"tasks/t.json", "'box'", "docker", "--sandbox local"}},
 		"agent step":         {task: `[` + vm + `,{"id":"p","type":"prompt_agent","agent_name":"x","prompt":"hi"}]`, wants: []string{"tasks/t.json", "'p'", "prompt_agent", "not supported yet"}},
-		"retry":              {task: `[{"id":"box","type":"deploy_sandbox","sandbox_name":"box","sandbox_mode":"vm","retry_config":{"max_attempts":2}}]`, wants: []string{"tasks/t.json", "'box'", "retry_config", "not supported yet"}},
+		"retry":              {task: `[{"id":"box","type":"deploy_sandbox","sandbox_name":"box","sandbox_mode":"vm","retry_config":{"max_attempts":2}}]`, wants: []string{"tasks/t.json", `"box"`, "retry_config", "retry_from_step_id", "missing"}},
 		"agent option":       {task: `[` + vm + `]`, args: []string{"--agent", "claude"}, wants: []string{"--agent", "claude", "not supported yet"}},
 		"load into an agent": {task: `[` + vm + `,{"id":"l","type":"load_artifact","agent_name":"x","artifact_id":"a"}]`, more: kit.Files{"artifacts/a/x": "x"}, wants: []string{"tasks/t.json", "'l'", "agent", "not supported yet"}},
 		"no such task":       {task: `[` + vm + `]`, args: []string{"--task", "zz"}, wants: []string{"--task", "'zz'", "'t'"}},

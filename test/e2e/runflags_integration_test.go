@@ -216,7 +216,11 @@ func TestLogNamedOnFailure(t *testing.T) {
 	if !found || r.Code != 1 {
 		t.Fatal(r)
 	}
-	text, err := os.ReadFile(strings.TrimSpace(rest))
+	file, rest, _ := strings.Cut(rest, "\n")
+	if !strings.Contains(rest, "agent-env run --resume ") {
+		t.Errorf("it does not say how to go on: %s", rest)
+	}
+	text, err := os.ReadFile(file)
 	if err != nil || !strings.Contains(string(text), "zz") {
 		t.Errorf("%v\n%s", err, text)
 	}
