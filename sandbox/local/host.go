@@ -26,7 +26,7 @@ import (
 // also where root is asked for.
 type host struct {
 	id, dir string
-	helper  func() string // path of the helper on this machine, "" where there is none
+	guards  *guards
 }
 
 var _ place.Place = (*host)(nil)
@@ -148,8 +148,8 @@ func (h *host) run(ctx context.Context, cmd *exec.Cmd, c place.Cmd, mark, shell 
 
 // begin starts cmd, below a guard where this machine can have one.
 func (h *host) begin(cmd *exec.Cmd, mark string) (process, error) {
-	if helper := h.helper(); helper != "" {
-		g, err := newGuarded(helper, cmd, mark)
+	if h.guards.helper() != "" {
+		g, err := newGuarded(h.guards, cmd, mark)
 		if err == nil {
 			err = g.start()
 		}

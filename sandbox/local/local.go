@@ -39,8 +39,13 @@ type Options struct {
 // Provider implements sandbox.Provider on this machine.
 type Provider struct {
 	o      Options
-	helper func() string // installs it at the first call
-	guards atomic.Value  // the helper's path (string), once commands run below it
+	guards *guards
+}
+
+// guards is the helper that commands run below.
+type guards struct {
+	helper func() string // its path, "" where there is none; the first call installs it
+	killed atomic.Bool   // one of them was killed, so what it watched over may be this process's now
 }
 
 var _ sandbox.Provider = (*Provider)(nil)
@@ -66,16 +71,7 @@ func New(o Options) (*Provider, error) {
 		return nil, fault.New(fault.Invalid, "the folder of local sandboxes %q holds characters that mean something to a shell; set AGENT_ENV_LOCAL_SANDBOX_DIR to a plain path", root)
 	}
 	o.Root = root
-	p := &Provider{o: o}
-	p.helper = sync.OnceValue(func() string {
-		at := o.helper()
-		if at != "" {
-			adoptOrphans()
-		}
-		p.guards.Store(at)
-		return at
-	})
-	return p, nil
+	return &Provider{o: o, guards: &guards{helper: sync.OnceValue(o.helper)}}, nil
 }
 
 // helper returns the path of the helper in the state folder, which commands run below; "" where this machine cannot have it.
@@ -87,6 +83,7 @@ func (o Options) helper() string {
 	if err != nil {
 		o.Log.Warn("commands on this machine run unguarded: one that hides may outlive its deadline", "error", err)
 	}
+	adoptOrphans()
 	return at
 }
 

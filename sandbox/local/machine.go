@@ -31,7 +31,7 @@ func (m *machine) Info() sandbox.Info {
 	return i
 }
 
-func (m *machine) Host() place.Place { return &host{id: m.id, dir: m.dir, helper: m.p.helper} }
+func (m *machine) Host() place.Place { return &host{id: m.id, dir: m.dir, guards: m.p.guards} }
 
 func (m *machine) Container(ctx context.Context, name string) (place.Place, error) {
 	if name == "" {

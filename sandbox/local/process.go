@@ -56,7 +56,7 @@ func (d *direct) end(grace time.Duration) {
 // escapes by shedding its environment, its session or its parents.
 type guarded struct {
 	cmd      *exec.Cmd // the guard
-	helper   string
+	all      *guards
 	mark     string
 	hear     *os.File
 	lines    *bufio.Reader
@@ -65,7 +65,7 @@ type guarded struct {
 }
 
 // newGuarded takes over cmd, which must not have been started.
-func newGuarded(helper string, cmd *exec.Cmd, mark string) (*guarded, error) {
+func newGuarded(all *guards, cmd *exec.Cmd, mark string) (*guarded, error) {
 	hear, tell, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -77,9 +77,9 @@ func newGuarded(helper string, cmd *exec.Cmd, mark string) (*guarded, error) {
 		return nil, err
 	}
 	c := *cmd
-	c.Path, c.Args = helper, append([]string{"agentenv-helper", "guard", cmd.Path}, cmd.Args...)
+	c.Path, c.Args = all.helper(), append([]string{"agentenv-helper", "guard", cmd.Path}, cmd.Args...)
 	c.ExtraFiles = []*os.File{tell, told}
-	return &guarded{cmd: &c, helper: helper, mark: mark, hear: hear, lines: bufio.NewReader(hear), ask: ask}, nil
+	return &guarded{cmd: &c, all: all, mark: mark, hear: hear, lines: bufio.NewReader(hear), ask: ask}, nil
 }
 
 // errNoGuard tells that the guard itself did not start, and the command neither.
@@ -120,15 +120,23 @@ func (g *guarded) wait() (code, left int, err error) {
 	var asked int
 	if _, e := fmt.Sscanf(line, "exit %d %d %d\n", &code, &left, &asked); lost == nil && e == nil {
 		// The guard goes on while something that the command left behind lives, at the longest until the sandbox ends.
-		go g.cmd.Wait()
+		go g.linger()
 		if asked != 0 {
 			err = errors.New("the command was ended from outside")
 		}
 		return code, left, err
 	}
-	g.cmd.Wait()
-	left = len(endTree(g.cmd.Process.Pid, g.mark, 0)) + len(endOrphans(g.helper, 0))
+	g.linger()
+	left = len(endTree(g.cmd.Process.Pid, g.mark, 0)) + len(endOrphans(g.all.helper(), 0))
 	return codeOf(g.cmd.ProcessState), left, errors.New("what watches over the command was killed")
+}
+
+// linger waits for the guard's own end.
+func (g *guarded) linger() {
+	g.cmd.Wait()
+	if s, ok := g.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && s.Signaled() {
+		g.all.killed.Store(true)
+	}
 }
 
 func (g *guarded) end(grace time.Duration) {

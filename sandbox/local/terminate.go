@@ -40,8 +40,8 @@ func (p *Provider) Terminate(ctx context.Context, id string) error {
 		}
 		return out
 	}, stopGrace, stopGrace)
-	if h, _ := p.guards.Load().(string); h != "" {
-		left = append(left, endOrphans(h, 0)...)
+	if p.guards.killed.Load() {
+		left = append(left, endOrphans(p.guards.helper(), 0)...)
 	}
 	var errs []error
 	if len(left) > 0 {
