@@ -36,6 +36,18 @@ func (s *Store) PutFile(ctx context.Context, id, description string, src Source)
 	return put(ctx, s, f)
 }
 
+// there looks at an object that an artifact of the id is to stand on: one of another namespace's store is Invalid, none NotFound.
+func (s *Store) there(ctx context.Context, id, url string) (*object.Info, error) {
+	if err := s.owned(id, url); err != nil {
+		return nil, err
+	}
+	info, err := s.objects.Stat(ctx, url)
+	if err == nil && info == nil {
+		err = fault.New(fault.NotFound, "there is no object at %s", url)
+	}
+	return info, fault.At(err, "artifact %s", id)
+}
+
 // PutFileAt stores a file artifact over an object that is there already; no bytes move. The name is what follows the last slash
 // of the URL; the type is the stored one, else by name.
 func (s *Store) PutFileAt(ctx context.Context, id, description, url string) (*File, error) {
@@ -45,15 +57,9 @@ func (s *Store) PutFileAt(ctx context.Context, id, description, url string) (*Fi
 	if strings.HasSuffix(url, "/") {
 		return nil, fault.New(fault.Invalid, "artifact %s: %s names a folder, not an object", id, url)
 	}
-	if err := s.owned(id, url); err != nil {
-		return nil, err
-	}
-	info, err := s.objects.Stat(ctx, url)
-	if err == nil && info == nil {
-		err = fault.New(fault.NotFound, "there is no object at %s", url)
-	}
+	info, err := s.there(ctx, id, url)
 	if err != nil {
-		return nil, fault.At(err, "artifact %s", id)
+		return nil, err
 	}
 	f := &File{head: head{id: id}, Description: description, Filename: base(url), ContentType: info.ContentType, URL: url}
 	if f.Description == "" {

@@ -76,15 +76,8 @@ func (s *Store) PutTarAt(ctx context.Context, id string, in StoredTar) (*DockerI
 		if url == "" {
 			continue
 		}
-		if err := s.owned(id, url); err != nil {
+		if _, err := s.there(ctx, id, url); err != nil {
 			return nil, err
-		}
-		info, err := s.objects.Stat(ctx, url)
-		if err == nil && info == nil {
-			err = fault.New(fault.NotFound, "there is no object at %s", url)
-		}
-		if err != nil {
-			return nil, fault.At(err, "artifact %s", id)
 		}
 	}
 	r, err := s.objects.Open(ctx, in.TarURL)

@@ -108,7 +108,7 @@ func (x *execution) seed(initial *doc.Object) error {
 	x.hidden.hide(changes)
 	x.clean = d.apply(empty)
 	x.live = x.hidden.lay(x.clean).(*doc.Object)
-	x.veils, x.retries = []veil{{"", changes}}, newRetries(x.clean.Obj("metadata"))
+	x.veils = []veil{{"", changes}}
 	return nil
 }
 
@@ -119,6 +119,7 @@ func (x *execution) run(ctx context.Context) *Result {
 	stepCtx, stop := context.WithCancel(stepCtx)
 	defer stop()
 	x.ended, x.prepared = make(chan *attempt, x.end), make(chan struct{}, 1)
+	x.retries = newRetries(x.task, x.clean.Obj("metadata"))
 	x.flying, x.retrying = map[int]*attempt{}, map[int]*attempt{}
 	if x.scheduler == nil {
 		x.scheduler = NewScheduler(x.task, x.start, x.end)
@@ -329,7 +330,9 @@ func (x *execution) commit(ctx context.Context, rows []*attempt, now *doc.Object
 	x.clean = now
 	for _, a := range rows {
 		x.hidden.hide(a.changes)
-		x.veils = append(x.veils, veil{a.step.ID, a.changes})
+		if x.retries.possible {
+			x.veils = append(x.veils, veil{a.step.ID, a.changes})
+		}
 		for _, p := range a.delta.overwrites {
 			x.log.Warn("a step replaced what another step wrote while it ran", "instance", x.instance, "step", a.step.ID, "path", dotted(p))
 		}

@@ -24,7 +24,8 @@ type Owner struct {
 //
 // Conflict: the run is complete, its owner still runs it, somebody else resumed it at the same moment (exactly one goes on), it is
 // of another task, or a step that would run again is declared not repeatable. NotFound: there is no such run. Nothing has
-// changed then, and the result is nil. Otherwise the result and its error are those of Run.
+// changed then, and the result is nil; it is nil as well when the keeper fails once the run was taken over, which leaves an interrupted
+// run. Otherwise the result and its error are those of Run.
 func (e *Engine) Resume(ctx context.Context, t *Task, id string, o Options) (*Result, error) {
 	ctx = store.WithRunScope(ctx, t.ID)
 	ctx, docs, err := e.indexes.ensure(ctx, t.ID, collInstances, collJournal, collHeads)
@@ -100,7 +101,6 @@ func (x *execution) takeUp(ctx context.Context, docs document.Store, in *Instanc
 		again = append(again, late...)
 	}
 	x.live = x.clean
-	x.retries = newRetries(x.clean.Obj("metadata"))
 	x.scheduler.done = make([]bool, x.end)
 	for i, s := range x.task.Steps[:x.end] {
 		if done[i] && !slices.Contains(again, s.ID) {

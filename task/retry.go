@@ -12,6 +12,7 @@ import (
 // retries is what a run remembers of its retries: how many each failing step has used, and the audit that every undo writes
 // anew in the scheduler's row.
 type retries struct {
+	possible bool // some step of the task has a retry_config
 	used     map[string]int
 	inherits *doc.Object     // metadata that the run began with
 	again    map[string]bool // steps that were rolled back
@@ -20,8 +21,9 @@ type retries struct {
 }
 
 // newRetries takes up the budget that earlier attempts of the run used.
-func newRetries(metadata *doc.Object) retries {
+func newRetries(t *Task, metadata *doc.Object) retries {
 	r := retries{used: map[string]int{}, inherits: metadata, again: map[string]bool{}}
+	r.possible = slices.ContainsFunc(t.Steps, func(s *Step) bool { return s.Retry != nil })
 	for _, v := range metadata.Arr("retry_resets") {
 		if o, ok := v.(*doc.Object); ok {
 			r.used[o.Str("step_id")]++
@@ -137,7 +139,7 @@ func pause(ctx context.Context, d time.Duration) {
 
 // after returns the memory once a retry is done: what was not marked as retried of the failures that are dropped is.
 func (r retries) after(a *attempt, ids []string, now time.Time, stored *doc.Object) retries {
-	n := retries{used: map[string]int{}, inherits: r.inherits, again: map[string]bool{}, failures: slices.Clone(r.failures), resets: slices.Clone(r.resets)}
+	n := retries{possible: true, used: map[string]int{}, inherits: r.inherits, again: map[string]bool{}, failures: slices.Clone(r.failures), resets: slices.Clone(r.resets)}
 	for k, v := range r.used {
 		n.used[k] = v
 	}
