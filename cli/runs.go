@@ -31,7 +31,7 @@ func (a *App) runsCommand() *cobra.Command {
 	fl.StringVar(&class, "class", "", "runs with this outcome class: passed, failed, timed_out, infrastructure, configuration, judge or cancelled")
 	fl.IntVar(&q.Limit, "limit", 50, "how many at most; 0 = all")
 	fl.BoolVar(&asJSON, "json", false, "print one JSON document")
-	return newGroup("runs", "The runs on record", list)
+	return newGroup("runs", "The runs on record", list, a.runsShow())
 }
 
 func (a *App) listRuns(ctx context.Context, s *Services, q task.ListQuery, asJSON bool) error {
@@ -75,13 +75,15 @@ func brief(text string, most int) string {
 	return text
 }
 
-func runDocument(s *Services, in *task.Instance) *doc.Object {
-	null := func(text string) any {
-		if text == "" {
-			return nil
-		}
-		return text
+// null is a text, or JSON's null for an empty one.
+func null(text string) any {
+	if text == "" {
+		return nil
 	}
+	return text
+}
+
+func runDocument(s *Services, in *task.Instance) *doc.Object {
 	began := in.Document.Str("created_at_precise_utc")
 	if began == "" {
 		began = in.CreatedAt

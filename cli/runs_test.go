@@ -78,3 +78,75 @@ func TestRunsList(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }
+
+// TestRunsShow shows a run that failed after a retry, whose task is stored, and one whose task is not there.
+func TestRunsShow(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, map[string]string{"t.json": `[{"id":"a","type":"plain"},{"id":"b","type":"checked"},{"id":"c","type":"fixed"}]`})
+	b.run("task", "create", "@/t.json", "--id", "t")
+	s, err := b.app.Open(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := `{"instance_id":"t-1","task_id":"t","task_version":1,"status":"failed","outcome_class":"failed","total_steps":3,"current_step":1,"error":"it broke\nbadly",
+		"created_at_utc":"2026-01-01 00:00 UTC","created_at_precise_utc":"2026-01-01T00:00:00.000000+00:00","ended_at_precise_utc":"2026-01-01T00:00:02.500000+00:00","run_generation":0,
+		"completed_steps":[{"step_id":"a","status":"success"},{"step_id":"b","status":"failure"}],"step_outcomes":{"a":"passed","b":"failed"},
+		"context":{"deployed_sandboxes":[{"sandbox_name":"box","sandbox_id":"local-1","sandbox_mode":"vm","sandbox_type":"local"}],
+			"metadata":{"verifications":{"v":{"score":0.5}},"failed_steps":[{"step_id":"b","step_type":"checked","error":"one\ntwo","error_type":"ValueError","is_fatal":true,"retried":true},
+				{"step_id":"b","step_type":"checked","error":"it broke","error_type":"RuntimeError","is_fatal":true}]}}}`
+	row := `{"instance_id":"t-1","step_id":"a","seq":2,"generation":0,"status":"success","recorded_at":"2026-01-01T00:00:01.000000+00:00","ops":{}}`
+	for coll, text := range map[string]string{"task_instances": record, "task_step_journal": row} {
+		d, err := doc.ParseObject([]byte(text), doc.Options{})
+		if err == nil {
+			err = s.Documents.Insert(t.Context(), coll, d)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Documents.Insert(t.Context(), "task_instances", doc.Of("instance_id", "gone-1", "task_id", "gone", "task_version", doc.Int(3), "status", "running")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, out, _ := b.run("runs", "show", "t-1")
+	want := `t-1: failed, failed
+Task t v1, began 2026-01-01 00:00 UTC, took 2.5 s
+Error: it broke
+badly
+
+STEP TYPE STATUS CLASS ENDED AFTER
+a plain success passed 1.0 s
+b checked failure failed
+c fixed not ended
+
+Scores:
+v: 0.5
+
+Failures:
+b: ValueError: one (tried again)
+b: RuntimeError: it broke
+
+Sandboxes:
+box local-1 vm
+`
+	var got strings.Builder
+	for line := range strings.Lines(out) {
+		got.WriteString(strings.Join(strings.Fields(line), " ") + "\n")
+	}
+	if got.String() != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got.String(), want)
+	}
+	_, out, _ = b.run("runs", "show", "t-1", "--json")
+	d, err := doc.ParseObject([]byte(out), doc.Options{})
+	if err != nil || len(d.Arr("steps")) != 3 || len(d.Arr("failures")) != 2 || d.Str("status") != "failed" || !doc.Equal(d.Value("scores"), []any{doc.Of("step", "v", "value", doc.Float(0.5))}) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if code, out, errs := b.run("runs", "show", "gone-1"); code != 0 || !strings.Contains(out, "Task gone v3") {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+	if code, _, errs := b.run("runs", "show", "none"); code != 1 || !strings.Contains(errs, "none") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+}

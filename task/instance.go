@@ -23,7 +23,7 @@ type Instance struct {
 	CreatedAt   string // minute precision
 	CompletedAt string
 	Completed   []Completion // in the order of their commits
-	Owner       *doc.Object  // the process that runs it, as List found it; nil when it has ended or nobody is named
+	Owner       *doc.Object  // the process that runs it; nil when it has ended or nobody is named
 	Context     *doc.Object  // without secrets
 	Document    *doc.Object  // as stored, with the rows that it lacked folded in
 }
@@ -86,7 +86,17 @@ func (s *Instances) Find(ctx context.Context, id string) (*Instance, error) {
 	if d, err = s.foldIn(ctx, d); err != nil {
 		return nil, err
 	}
-	return instanceFrom(d), nil
+	return s.owned(ctx, instanceFrom(d))
+}
+
+// owned fills in who runs a run that goes on.
+func (s *Instances) owned(ctx context.Context, in *Instance) (*Instance, error) {
+	if in.Status != "running" {
+		return in, nil
+	}
+	head, err := s.docs.FindOne(store.WithRunScope(ctx, in.ID), collHeads, document.By("instance_id", in.ID))
+	in.Owner = head.Obj("owner")
+	return in, err
 }
 
 // foldIn adds the rows that were committed after the document of a run in progress, or of one that died, was written.
@@ -205,15 +215,9 @@ func (s *Instances) List(ctx context.Context, q ListQuery) ([]*Instance, error) 
 	}
 	all := make([]*Instance, len(docs))
 	for i, d := range docs {
-		all[i] = instanceFrom(d)
-		if all[i].Status != "running" {
-			continue
-		}
-		head, err := s.docs.FindOne(store.WithRunScope(ctx, all[i].ID), collHeads, document.By("instance_id", all[i].ID))
-		if err != nil {
+		if all[i], err = s.owned(ctx, instanceFrom(d)); err != nil {
 			return nil, err
 		}
-		all[i].Owner = head.Obj("owner")
 	}
 	return all, nil
 }

@@ -129,6 +129,9 @@ func TestResume(t *testing.T) {
 				if list := k.ok("runs", "list"); !strings.Contains(list, id+"  interrupted") {
 					t.Errorf("the killed run is not listed as interrupted:\n%s", list)
 				}
+				if shown := k.ok("runs", "show", id); !strings.Contains(shown, id+": interrupted") || strings.Count(shown, "not ended") != 2 {
+					t.Errorf("the killed run is shown so:\n%s", shown)
+				}
 				switch sandbox {
 				case "pruned":
 					k.ok("sandbox", "prune", "--yes")
