@@ -71,8 +71,7 @@ func (l *runLogs) open(instance string) *runLog {
 		return f
 	}
 	l.sweep()
-	name := strings.ReplaceAll(store.FSSafe(instance), "/", "-") + ".log"
-	f := &runLog{path: filepath.Join(l.dir, name)}
+	f := &runLog{path: logFile(l.dir, instance)}
 	l.files[instance] = f
 	if err := os.MkdirAll(l.dir, 0o700); err == nil {
 		f.file, err = os.OpenFile(f.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -81,6 +80,11 @@ func (l *runLogs) open(instance string) *runLog {
 		}
 	}
 	return f
+}
+
+// logFile is where the log of a run lies.
+func logFile(dir, instance string) string {
+	return filepath.Join(dir, strings.ReplaceAll(store.FSSafe(instance), "/", "-")+".log")
 }
 
 // sweep removes logs of long ago, once a process.

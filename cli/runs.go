@@ -31,7 +31,7 @@ func (a *App) runsCommand() *cobra.Command {
 	fl.StringVar(&class, "class", "", "runs with this outcome class: passed, failed, timed_out, infrastructure, configuration, judge or cancelled")
 	fl.IntVar(&q.Limit, "limit", 50, "how many at most; 0 = all")
 	fl.BoolVar(&asJSON, "json", false, "print one JSON document")
-	return newGroup("runs", "The runs on record", list, a.runsShow())
+	return newGroup("runs", "The runs on record", list, a.runsShow(), a.runsLogs())
 }
 
 func (a *App) listRuns(ctx context.Context, s *Services, q task.ListQuery, asJSON bool) error {

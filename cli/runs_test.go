@@ -3,10 +3,15 @@ package cli
 import (
 	"context"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"agentenv/store/doc"
+	"agentenv/store/document"
 )
 
 // TestRunsList lists runs that ended, one that goes on and one whose process is gone.
@@ -149,4 +154,55 @@ box local-1 vm
 	if code, _, errs := b.run("runs", "show", "none"); code != 1 || !strings.Contains(errs, "none") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
+}
+
+// TestRunsLogs prints the log of a run, and follows one until its record says that it has ended.
+func TestRunsLogs(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, map[string]string{"logs/t-1.log": "one\n"})
+	open := b.app.Open
+	b.app.Open = func(ctx context.Context, log *slog.Logger) (*Services, error) {
+		s, err := open(ctx, log)
+		if err == nil {
+			s.LogDir, s.OwnerAlive = filepath.Join(b.dir, "logs"), func(*doc.Object) bool { return true }
+		}
+		return s, err
+	}
+	s, err := b.app.Open(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, d := range []*doc.Object{doc.Of("instance_id", "t-1", "task_id", "t", "status", "running"), doc.Of("instance_id", "t-2", "task_id", "t", "status", "failed")} {
+		if err := s.Documents.Insert(t.Context(), "task_instances", d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, out, errs := b.run("runs", "logs", "t-1"); code != 0 || out != "one\n" {
+		t.Errorf("exit code %d: %q %s", code, out, errs)
+	}
+	for id, why := range map[string]string{"t-2": "there is no log of t-2", "none": "none"} {
+		if code, _, errs := b.run("runs", "logs", id); code != 1 || !strings.Contains(errs, why) {
+			t.Errorf("exit code %d: %s", code, errs)
+		}
+	}
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		time.Sleep(300 * time.Millisecond)
+		f, err := os.OpenFile(filepath.Join(b.dir, "logs", "t-1.log"), os.O_APPEND|os.O_WRONLY, 0)
+		if err == nil {
+			_, err = f.WriteString("two\n")
+			f.Close()
+		}
+		if err == nil {
+			_, err = s.Documents.Update(context.Background(), "task_instances", document.By("instance_id", "t-1"), document.Update{Set: doc.Of("status", "completed")}, false)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	if code, out, errs := b.run("runs", "logs", "--follow", "t-1"); code != 0 || out != "one\ntwo\n" {
+		t.Errorf("exit code %d: %q %s", code, out, errs)
+	}
+	ended.Wait()
 }

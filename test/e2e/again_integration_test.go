@@ -132,6 +132,9 @@ func TestResume(t *testing.T) {
 				if shown := k.ok("runs", "show", id); !strings.Contains(shown, id+": interrupted") || strings.Count(shown, "not ended") != 2 {
 					t.Errorf("the killed run is shown so:\n%s", shown)
 				}
+				if logs := k.ok("runs", "logs", "--follow", id); !strings.Contains(logs, "step=wait") && !strings.Contains(logs, "Step once") {
+					t.Errorf("its log:\n%s", logs)
+				}
 				switch sandbox {
 				case "pruned":
 					k.ok("sandbox", "prune", "--yes")
