@@ -122,10 +122,13 @@ func supervise(pid int, signals <-chan os.Signal, kills <-chan time.Duration) (c
 			ended, done = nil, len(left) > 0
 		}
 	}
-	for more := true; more; { // it may have come together with the end
+	for more := true; more; { // it may have come together with the command's end
 		select {
 		case s := <-signals:
-			asked = asked || s == syscall.SIGTERM
+			if s == syscall.SIGTERM {
+				asked = true
+				end(deadGrace)
+			}
 		default:
 			more = false
 		}

@@ -20,7 +20,8 @@ const (
 
 // guard runs a program on a machine itself, as the process that all its descendants are left to: args are the program's path
 // and its argument vector. It tells lines on descriptor 3: "begun", or "failed" and the system's error number; then
-// "exit", the exit code, how many processes could not be ended, and whether SIGTERM came (1) or not (0). A line with nanoseconds on descriptor 4 asks to end
+// "exit", the exit code, how many processes could not be ended, and whether SIGTERM came (1) or not (0). A line with
+// nanoseconds on descriptor 4 asks to end
 // everything within that grace; its end before the command's means that the client died. After the command the guard stays
 // as long as anything below it lives, so that SIGTERM to it still ends that, whatever it made of its environment.
 func guard(args []string) int {
