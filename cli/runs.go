@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -53,12 +52,7 @@ func (a *App) listRuns(ctx context.Context, s *Services, q task.ListQuery, asJSO
 	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "INSTANCE\tSTATUS\tCLASS\tSTEPS\tBEGAN\tERROR")
 	for _, in := range runs {
-		status := in.Status
-		if interrupted(s, in) {
-			status = "interrupted"
-		}
-		why, _, _ := strings.Cut(in.Error, "\n")
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d/%d\t%s\t%s\n", in.ID, status, in.Class, in.CurrentStep, in.TotalSteps, in.CreatedAt, brief(why, 60))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d/%d\t%s\t%s\n", in.ID, statusOf(s, in), in.Class, in.CurrentStep, in.TotalSteps, in.CreatedAt, brief(firstLine(in.Error), 60))
 	}
 	return w.Flush()
 }
@@ -66,6 +60,14 @@ func (a *App) listRuns(ctx context.Context, s *Services, q task.ListQuery, asJSO
 // interrupted reports whether the process that ran a run is gone, although the record says that it goes on.
 func interrupted(s *Services, in *task.Instance) bool {
 	return in.Status == "running" && in.Owner != nil && !s.OwnerAlive(in.Owner)
+}
+
+// statusOf is a run's status for people.
+func statusOf(s *Services, in *task.Instance) string {
+	if interrupted(s, in) {
+		return "interrupted"
+	}
+	return in.Status
 }
 
 func brief(text string, most int) string {

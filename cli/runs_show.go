@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -111,10 +110,7 @@ func (v *runView) after(ended string) string {
 
 func (a *App) showRun(s *Services, v *runView) error {
 	in := v.in
-	status := in.Status
-	if interrupted(s, in) {
-		status = "interrupted"
-	}
+	status := statusOf(s, in)
 	if in.Class != "" {
 		status += ", " + string(in.Class)
 	}
@@ -149,8 +145,7 @@ func (a *App) showRun(s *Services, v *runView) error {
 	failures := task.Failures(in.Context)
 	section("Failures", len(failures), func(i int) string {
 		f := failures[i]
-		why, _, _ := strings.Cut(f.Error, "\n")
-		line := f.StepID + ": " + f.ErrorType + ": " + brief(why, 200)
+		line := f.StepID + ": " + f.ErrorType + ": " + brief(firstLine(f.Error), 200)
 		if f.Retried {
 			line += " (tried again)"
 		}

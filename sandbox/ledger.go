@@ -31,6 +31,9 @@ type Row struct {
 	Process        Process // the process that made it
 }
 
+// Record returns what a run records of the row's sandbox.
+func (r Row) Record() Record { return Record{Name: r.Name, ID: r.ID, Type: r.Type, Mode: r.Mode} }
+
 // State is how far a sandbox's life has come, as the ledger knows it.
 type State string
 

@@ -74,18 +74,13 @@ func (x *execution) takeUp(ctx context.Context, docs document.Store, in *Instanc
 	if len(rows) == 0 || rows[0].StepID != seedRow {
 		return fault.New(fault.Conflict, "its journal has no seed, so there is nothing to go on from; run the task again")
 	}
-	done := x.journaled(rows)
-	lost, err := x.lostSteps(ctx, rows)
+	again, _, err := x.reruns(ctx, rows)
 	if err != nil {
-		return err
-	}
-	again := x.reruns(done, lost)
-	if err := x.repeatable(done, again); err != nil {
 		return err
 	}
 	r := &recorder{docs: docs, log: x.log, now: x.engine.now, instance: x.instance, total: len(x.task.Steps), lastFold: x.engine.now(),
 		owner: x.engine.Owner.Self, generation: generation, outcomes: in.Document.Obj("step_outcomes").Clone()}
-	if x.clean, err = r.resume(ctx, in.Document, rows, again, x.engine.Owner); err != nil {
+	if x.clean, err = r.resume(ctx, in.Document, rows, x.names(again), x.engine.Owner); err != nil {
 		return err
 	}
 	x.rec = r
@@ -98,47 +93,66 @@ func (x *execution) takeUp(ctx context.Context, docs document.Store, in *Instanc
 		if err != nil {
 			return err
 		}
-		again = append(again, late...)
+		for i := range late {
+			again[i] = again[i] || late[i]
+		}
 	}
 	x.live = x.clean
 	x.scheduler.done = make([]bool, x.end)
 	for i, s := range x.task.Steps[:x.end] {
-		if done[i] && !slices.Contains(again, s.ID) {
-			x.scheduler.done[i] = true
+		if x.scheduler.done[i] = !again[i]; !again[i] {
 			x.classes[s.ID] = Class(r.outcomes.Str(s.ID))
 		}
 	}
-	x.log.Info("going on with the run", "instance", x.instance, "done", len(r.entries), "again", again)
-	x.discardWork(ctx, again)
+	x.log.Info("going on with the run", "instance", x.instance, "done", len(r.entries), "again", x.names(again))
+	x.discardWork(ctx, x.names(again))
 	return nil
 }
 
-// loseMore takes back the steps whose sandboxes were lost while the run was taken over, and what depends on them; it returns them.
-func (x *execution) loseMore(ctx context.Context) ([]string, error) {
+// loseMore takes back the steps whose sandboxes were lost while the run was taken over, and what depends on them; it says which.
+func (x *execution) loseMore(ctx context.Context) ([]bool, error) {
 	rows, err := rowsOf(ctx, x.rec.docs, document.By("instance_id", x.instance, "generation", doc.Int(x.rec.generation)))
 	if err != nil {
 		return nil, err
 	}
-	lost, err := x.lostSteps(ctx, rows)
-	if err != nil || len(lost) == 0 {
+	again, lost, err := x.reruns(ctx, rows)
+	if err != nil || !lost {
 		return nil, err
 	}
-	done := x.journaled(rows)
-	again := x.reruns(done, lost)
-	if err := x.repeatable(done, again); err != nil {
-		return nil, err
-	}
-	x.clean, err = x.rec.undo(ctx, again, nil)
+	x.clean, err = x.rec.undo(ctx, x.names(again), nil)
 	return again, err
 }
 
-// journaled says of each step whether its row is there.
-func (x *execution) journaled(rows []Row) []bool {
-	done := make([]bool, x.end)
-	for i, s := range x.task.Steps[:x.end] {
-		done[i] = slices.ContainsFunc(rows, func(r Row) bool { return r.StepID == s.ID })
+// reruns says of each step whether it has to run: it has no row, its sandbox is lost, or it depends on one of those. lost tells that
+// there are lost sandboxes. Conflict: a step that is done and not repeatable would run again.
+func (x *execution) reruns(ctx context.Context, rows []Row) (again []bool, lost bool, err error) {
+	done := make(map[string]bool, len(rows))
+	for _, row := range rows {
+		done[row.StepID] = true
 	}
-	return done
+	gone, err := x.lostSteps(ctx, rows)
+	if err != nil {
+		return nil, false, err
+	}
+	steps := x.task.Steps[:x.end]
+	again = x.scheduler.spread(func(i int) bool { return !done[steps[i].ID] || slices.Contains(gone, i) })
+	for i, s := range steps {
+		if again[i] && done[s.ID] && !s.Kind.Repeatable {
+			return nil, false, fault.New(fault.Conflict, "step %q (%s) is done and would run again, since a sandbox or a step that it needs is lost, and steps of its kind are not repeatable; run the task again", s.ID, s.Type)
+		}
+	}
+	return again, len(gone) > 0, nil
+}
+
+// names returns the ids of the steps that are marked.
+func (x *execution) names(marked []bool) []string {
+	var ids []string
+	for i, is := range marked {
+		if is {
+			ids = append(ids, x.task.Steps[i].ID)
+		}
+	}
+	return ids
 }
 
 // lostSteps returns the positions of the steps whose recorded sandboxes live no longer.
@@ -189,34 +203,6 @@ func (x *execution) deployer(rows []Row, sandbox string) int {
 	return -1
 }
 
-// reruns returns the ids of all steps that have to run: what is not done or lost, and what depends on that.
-func (x *execution) reruns(done []bool, lost []int) []string {
-	in := make([]bool, x.end)
-	for i := range x.end {
-		if !done[i] || slices.Contains(lost, i) {
-			for _, j := range x.scheduler.span(i) {
-				in[j] = true
-			}
-		}
-	}
-	var ids []string
-	for i, again := range in {
-		if again {
-			ids = append(ids, x.task.Steps[i].ID)
-		}
-	}
-	return ids
-}
-
-func (x *execution) repeatable(done []bool, again []string) error {
-	for i, s := range x.task.Steps[:x.end] {
-		if done[i] && slices.Contains(again, s.ID) && !s.Kind.Repeatable {
-			return fault.New(fault.Conflict, "step %q (%s) is done and would run again, since a sandbox or a step that it needs is lost, and steps of its kind are not repeatable; run the task again", s.ID, s.Type)
-		}
-	}
-	return nil
-}
-
 // resume takes the run over: under a new epoch, as its owner, without the rows of the steps that run again. Exactly one of those
 // who try at the same moment succeeds; for the others it is a Conflict. It returns the context that is left.
 func (r *recorder) resume(ctx context.Context, seen *doc.Object, rows []Row, again []string, owner Owner) (clean *doc.Object, err error) {
@@ -243,7 +229,8 @@ func (r *recorder) resume(ctx context.Context, seen *doc.Object, rows []Row, aga
 		}
 		r.seq, _ = stored.Int("journal_seq")
 		r.seq = max(r.seq, seq, last)
-		kept := slices.DeleteFunc(slices.Clone(rows), func(row Row) bool { return slices.Contains(again, row.StepID) })
+		drop := setOf(again)
+		kept := slices.DeleteFunc(slices.Clone(rows), func(row Row) bool { return drop[row.StepID] })
 		kept, err = r.keepFailures(ctx, tx, stored, kept, again)
 		if err != nil {
 			return err
@@ -251,7 +238,6 @@ func (r *recorder) resume(ctx context.Context, seen *doc.Object, rows []Row, aga
 		if clean, err = Replay(kept); err != nil {
 			return err
 		}
-		mine := document.By("instance_id", r.instance, "generation", doc.Int(r.generation))
 		r.entries = []any{}
 		for _, row := range kept {
 			if row.Status == "success" || row.Status == "failure" {
@@ -259,11 +245,8 @@ func (r *recorder) resume(ctx context.Context, seen *doc.Object, rows []Row, aga
 				r.outcomes.Set(row.StepID, string(row.class()))
 			}
 		}
-		for _, id := range again {
-			r.outcomes.Delete(id)
-			if _, err := tx.Delete(ctx, collJournal, mine.And("step_id", document.Eq, id)); err != nil {
-				return err
-			}
+		if err := r.dropRows(ctx, tx, again); err != nil {
+			return err
 		}
 		r.epoch++
 		if err := r.reopen(ctx, tx, stored, clean); err != nil {

@@ -102,14 +102,15 @@ func (x *execution) rewind(stepCtx context.Context) {
 // goBack puts the run on the context that is left without some steps.
 func (x *execution) goBack(clean *doc.Object, ids []string) {
 	x.clean = clean
-	x.veils = slices.DeleteFunc(x.veils, func(v veil) bool { return slices.Contains(ids, v.step) })
+	gone := setOf(ids)
+	x.veils = slices.DeleteFunc(x.veils, func(v veil) bool { return gone[v.step] })
 	x.hidden = secrets{}
 	for _, v := range x.veils {
 		x.hidden.hide(v.changes)
 	}
 	x.live = x.hidden.lay(x.clean).(*doc.Object)
 	for i, s := range x.task.Steps[:x.end] {
-		if slices.Contains(ids, s.ID) {
+		if gone[s.ID] {
 			delete(x.retrying, i)
 			delete(x.classes, s.ID)
 		}

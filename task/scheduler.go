@@ -130,14 +130,21 @@ func (s *Scheduler) count(st *State) {
 	}
 }
 
-// span returns a step and all that depend on it, directly or not, in task order.
-func (s *Scheduler) span(from int) []int {
+// spread says of each step whether from says so of it, or of a step that it depends on, directly or not.
+func (s *Scheduler) spread(from func(i int) bool) []bool {
 	in := make([]bool, s.end)
-	out := []int{from}
-	in[from] = true
-	for i := from + 1; i < s.end; i++ {
-		if s.implicit[i] || slices.ContainsFunc(s.needs[i], func(j int) bool { return in[j] }) {
-			in[i] = true
+	some := false
+	for i := range s.end {
+		in[i] = from(i) || s.implicit[i] && some || slices.ContainsFunc(s.needs[i], func(j int) bool { return in[j] })
+		some = some || in[i]
+	}
+	return in
+}
+
+// span returns a step and all that depend on it, directly or not, in task order.
+func (s *Scheduler) span(from int) (out []int) {
+	for i, in := range s.spread(func(i int) bool { return i == from }) {
+		if in {
 			out = append(out, i)
 		}
 	}

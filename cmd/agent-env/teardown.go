@@ -50,7 +50,7 @@ func (t teardown) targets(ctx context.Context, instance string, recorded *doc.Ob
 		add(target{rec: sandbox.Record{Name: r.Name, ID: r.ID, Type: typ, Mode: sandbox.VM}, slot: r.Slot, dir: dirs[r.ID]})
 	}
 	for _, r := range rows {
-		add(target{rec: sandbox.Record{Name: r.Name, ID: r.ID, Type: r.Type, Mode: r.Mode}, slot: "sandbox", dir: r.WorkDir})
+		add(target{rec: r.Record(), slot: "sandbox", dir: r.WorkDir})
 	}
 	return out
 }
@@ -107,8 +107,7 @@ func (t teardown) Discard(ctx context.Context, instance string, steps []string) 
 	var all sync.WaitGroup
 	for i, r := range rows {
 		all.Go(func() {
-			rec := sandbox.Record{Name: r.Name, ID: r.ID, Type: r.Type, Mode: r.Mode}
-			errs[i] = fault.At(t.sandboxes.Terminate(ctx, rec), "sandbox %q (%s)", r.Name, r.ID)
+			errs[i] = fault.At(t.sandboxes.Terminate(ctx, r.Record()), "sandbox %q (%s)", r.Name, r.ID)
 		})
 	}
 	all.Wait()
