@@ -274,10 +274,10 @@ type ledgerOfDeployed struct {
 	stuck bool
 }
 
-func (l *ledgerOfDeployed) Teardown(_ context.Context, _ string, c *doc.Object) bundle.TornDown {
-	var out bundle.TornDown
+func (l *ledgerOfDeployed) Teardown(_ context.Context, _ string, c *doc.Object) task.TeardownReport {
+	var out task.TeardownReport
 	for _, r := range task.Recorded(c) {
-		s := bundle.Sandbox{ID: r.ID, Provider: r.Type}
+		s := task.SandboxReport{ID: r.ID, Provider: r.Type}
 		if l.stuck {
 			s.Folder, s.Why = "/work/"+r.ID, "the engine does not answer"
 			out.Left = append(out.Left, s)
@@ -297,10 +297,10 @@ func (l *ledgerOfDeployed) Adopt(context.Context, string) error { return nil }
 
 func (l *ledgerOfDeployed) Discard(context.Context, string, []string) error { return nil }
 
-func (l *ledgerOfDeployed) Describe(_ context.Context, _ string, c *doc.Object) []bundle.Kept {
-	var out []bundle.Kept
+func (l *ledgerOfDeployed) Describe(_ context.Context, _ string, c *doc.Object) []task.KeptSandbox {
+	var out []task.KeptSandbox
 	for _, r := range task.Recorded(c) {
-		out = append(out, bundle.Kept{Sandbox: bundle.Sandbox{ID: r.ID, Provider: r.Type}, Record: r.Slot + " " + r.Name,
+		out = append(out, task.KeptSandbox{SandboxReport: task.SandboxReport{ID: r.ID, Provider: r.Type}, Record: r.Slot + " " + r.Name,
 			Endpoints: [][2]string{{"folder", "/work/" + r.ID}}})
 	}
 	return out

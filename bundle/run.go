@@ -18,41 +18,10 @@ import (
 // DefaultParallel is how many tasks run at once when nobody says.
 const DefaultParallel = 4
 
-// Teardown ends what runs deployed; the program fills it from its manager of sandboxes. Safe for concurrent use.
-type Teardown interface {
-	// Teardown ends everything that a run deployed, by its recorded context (nil when it has none) and what is known of it elsewhere.
-	// It never fails: what is still up is in the report. It returns early, with the rest left, when ctx ends.
-	Teardown(ctx context.Context, instance string, context *doc.Object) TornDown
-	// Describe returns what a run deployed that is still up, with where it can be reached, without ending it.
-	Describe(ctx context.Context, instance string, context *doc.Object) []Kept
-	task.SandboxKeeper
-}
-
-// TornDown is what became of one run's sandboxes.
-type TornDown struct {
-	Ended []Sandbox
-	Left  []Sandbox // still up
-}
-
-// Sandbox is one sandbox in a report.
-type Sandbox struct {
-	ID       string `json:"id"`
-	Provider string `json:"provider"`
-	Folder   string `json:"folder,omitempty"` // its folder on this machine, if any
-	Why      string `json:"why,omitempty"`    // why it is still up
-}
-
-// Kept is one sandbox that stays up, and the record that it stands behind.
-type Kept struct {
-	Sandbox
-	Record    string      // "sandbox box"
-	Endpoints [][2]string // name and address: {"folder", "/…"}, {"port 80", "http://…"}
-}
-
 // RunOptions say how a plan's tasks run.
 type RunOptions struct {
 	Runs       task.Runs
-	Teardown   Teardown
+	Teardown   task.Teardown
 	Parallel   int // tasks at once, 0 = DefaultParallel
 	Keep       bool
 	Model      string

@@ -57,10 +57,10 @@ type Run struct {
 	Models   map[string][]string   `json:"models,omitempty"`
 	Started  bool                  `json:"started"`
 	Resumes  bool                  `json:"-"` // it can go on from where it ended
-	TornDown TornDown              `json:"-"`
+	TornDown task.TeardownReport   `json:"-"`
 
 	context *doc.Object
-	keptUp  []Kept
+	keptUp  []task.KeptSandbox
 }
 
 // Eval is one eval's count in a summary.
@@ -83,8 +83,8 @@ type Summary struct {
 	Runs     []*Run
 	Evals    []Eval
 	Unnamed  []Unnamed
-	Ended    []Sandbox
-	Left     []Sandbox
+	Ended    []task.SandboxReport
+	Left     []task.SandboxReport
 	Signal   os.Signal // that stopped the runs, nil = none
 	Refused  error     // why the run that was to go on does not: it is as it was, and the rest of the summary says nothing
 

@@ -25,7 +25,7 @@ type Services struct {
 	Engine    task.Runs
 	// OwnerAlive reports whether the process that a run names as its owner still lives.
 	OwnerAlive func(*doc.Object) bool
-	Teardown   bundle.Teardown
+	Teardown   task.Teardown
 	LogDir     string // where the logs of runs go
 	StateRoot  string
 	StateMark  string // marks what was made with this state folder

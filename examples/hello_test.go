@@ -28,10 +28,10 @@ import (
 // ends ends what a context records.
 type ends struct{ m *sandbox.Manager }
 
-func (e ends) Teardown(ctx context.Context, _ string, c *doc.Object) bundle.TornDown {
-	var out bundle.TornDown
+func (e ends) Teardown(ctx context.Context, _ string, c *doc.Object) task.TeardownReport {
+	var out task.TeardownReport
 	for _, r := range task.Recorded(c) {
-		s := bundle.Sandbox{ID: r.ID, Provider: r.Type}
+		s := task.SandboxReport{ID: r.ID, Provider: r.Type}
 		if err := e.m.Terminate(ctx, sandbox.Record{Name: r.Name, ID: r.ID, Type: r.Type, Mode: sandbox.VM}); err != nil {
 			s.Why = err.Error()
 			out.Left = append(out.Left, s)
@@ -48,7 +48,7 @@ func (ends) Adopt(context.Context, string) error { return nil }
 
 func (ends) Discard(context.Context, string, []string) error { return nil }
 
-func (ends) Describe(context.Context, string, *doc.Object) []bundle.Kept { return nil }
+func (ends) Describe(context.Context, string, *doc.Object) []task.KeptSandbox { return nil }
 
 // TestHelloPasses runs the bundle with the real steps, stores and provider, and with another default provider than its own.
 func TestHelloPasses(t *testing.T) {

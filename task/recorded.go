@@ -15,7 +15,7 @@ type RecordedSandbox struct {
 
 // Recorded returns the sandboxes that a run's context records, each id once, in the order in which they are to be ended:
 // sandboxes, envs, agents, then those of dropped attempts in the same order. What was torn down already is included;
-// TornDown tells it.
+// TornDownIDs tells it.
 func Recorded(context *doc.Object) []RecordedSandbox {
 	var all []RecordedSandbox
 	seen := map[string]bool{}
@@ -60,8 +60,8 @@ func recordsOf(holder *doc.Object, add func(RecordedSandbox)) {
 	}
 }
 
-// TornDown returns the ids of metadata.torn_down_sandbox_ids.
-func TornDown(context *doc.Object) map[string]bool {
+// TornDownIDs returns the ids of metadata.torn_down_sandbox_ids.
+func TornDownIDs(context *doc.Object) map[string]bool {
 	gone := map[string]bool{}
 	for _, v := range context.Obj("metadata").Arr("torn_down_sandbox_ids") {
 		if id, ok := v.(string); ok {

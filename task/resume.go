@@ -161,7 +161,7 @@ func (x *execution) lostSteps(ctx context.Context, rows []Row) (lost []int, err 
 	if err != nil || x.keeper == nil {
 		return nil, err
 	}
-	gone := TornDown(context)
+	gone := TornDownIDs(context)
 	for _, s := range Sandboxes(context) {
 		if gone[s.ID] {
 			continue

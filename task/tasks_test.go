@@ -226,7 +226,7 @@ func TestRecordedSandboxes(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if gone := TornDown(c); len(gone) != 1 || !gone["s2"] {
+	if gone := TornDownIDs(c); len(gone) != 1 || !gone["s2"] {
 		t.Errorf("torn down %v", gone)
 	}
 }

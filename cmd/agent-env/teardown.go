@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"agentenv/bundle"
 	"agentenv/fault"
 	"agentenv/sandbox"
 	"agentenv/store/doc"
@@ -28,7 +27,7 @@ type target struct {
 }
 
 func (t teardown) targets(ctx context.Context, instance string, recorded *doc.Object) []target {
-	gone := task.TornDown(recorded)
+	gone := task.TornDownIDs(recorded)
 	var out []target
 	seen := map[string]bool{}
 	add := func(x target) {
@@ -55,8 +54,8 @@ func (t teardown) targets(ctx context.Context, instance string, recorded *doc.Ob
 	return out
 }
 
-// Teardown implements bundle.Teardown.
-func (t teardown) Teardown(ctx context.Context, instance string, recorded *doc.Object) bundle.TornDown {
+// Teardown implements task.Teardown.
+func (t teardown) Teardown(ctx context.Context, instance string, recorded *doc.Object) task.TeardownReport {
 	// Which sandboxes there are is asked also when the teardown was stopped: what is left must be named.
 	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
@@ -71,9 +70,9 @@ func (t teardown) Teardown(ctx context.Context, instance string, recorded *doc.O
 		})
 	}
 	all.Wait()
-	var out bundle.TornDown
+	var out task.TeardownReport
 	for i, x := range targets {
-		s := bundle.Sandbox{ID: x.rec.ID, Provider: x.rec.Type, Folder: x.dir}
+		s := task.SandboxReport{ID: x.rec.ID, Provider: x.rec.Type, Folder: x.dir}
 		if errs[i] == nil {
 			out.Ended = append(out.Ended, s)
 			continue
@@ -114,15 +113,15 @@ func (t teardown) Discard(ctx context.Context, instance string, steps []string) 
 	return errors.Join(errs...)
 }
 
-// Describe implements bundle.Teardown.
-func (t teardown) Describe(ctx context.Context, instance string, recorded *doc.Object) []bundle.Kept {
+// Describe implements task.Teardown.
+func (t teardown) Describe(ctx context.Context, instance string, recorded *doc.Object) []task.KeptSandbox {
 	urls, modes := map[string]map[string]string{}, map[string]sandbox.Mode{}
 	for _, s := range task.Sandboxes(recorded) {
 		urls[s.ID], modes[s.ID] = s.TunnelURLs, sandbox.Mode(s.Mode)
 	}
-	var out []bundle.Kept
+	var out []task.KeptSandbox
 	for _, x := range t.targets(ctx, instance, recorded) {
-		k := bundle.Kept{Sandbox: bundle.Sandbox{ID: x.rec.ID, Provider: x.rec.Type, Folder: x.dir}, Record: x.slot + " " + x.rec.Name}
+		k := task.KeptSandbox{SandboxReport: task.SandboxReport{ID: x.rec.ID, Provider: x.rec.Type, Folder: x.dir}, Record: x.slot + " " + x.rec.Name}
 		if x.dir != "" {
 			k.Endpoints = append(k.Endpoints, [2]string{"folder", x.dir})
 		}
