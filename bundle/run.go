@@ -22,7 +22,8 @@ const DefaultParallel = 4
 type RunOptions struct {
 	Runs       task.Runs
 	Teardown   task.Teardown
-	Parallel   int // tasks at once, 0 = DefaultParallel
+	Tracker    task.Tracker // keeps a record of each run; nil = none
+	Parallel   int          // tasks at once, 0 = DefaultParallel
 	Keep       bool
 	Model      string
 	UserModel  string
@@ -178,13 +179,24 @@ func (r *session) one(ctx context.Context, en *entry, out *Run) {
 	r.o.Progress.RunEnded(out)
 }
 
-func (r *session) execute(ctx context.Context, en *entry) (*task.Result, error) {
+func (r *session) execute(ctx context.Context, en *entry) (res *task.Result, err error) {
 	o := task.Options{Observer: observer{en.e.Path, r.o.Progress}, Log: r.p.p.Log, Keeper: r.o.Teardown}
+	if o.Instance = en.resumes; o.Instance == "" {
+		// Under an id of ours the run starts only if it can be recorded: what it deploys is found again through its record.
+		o.Instance, o.Metadata, o.AgentModel = task.NewInstanceID(en.r.task.ID), r.metadata(en), r.o.Model
+	}
+	if r.o.Tracker != nil {
+		t := en.r.task
+		tracked, end, notBegun := r.o.Tracker.Begin(ctx, task.Tracked{Instance: o.Instance, TaskID: t.ID, TaskVersion: t.Version, AgentModel: o.AgentModel, Metadata: o.Metadata})
+		if notBegun != nil {
+			return nil, notBegun
+		}
+		defer func() { end(res, err) }()
+		ctx = tracked
+	}
 	if en.resumes != "" {
 		return r.o.Runs.Resume(ctx, en.r.task, en.resumes, o)
 	}
-	// Under an id of ours the run starts only if it can be recorded: what it deploys is found again through its record.
-	o.Instance, o.Metadata, o.AgentModel = task.NewInstanceID(en.r.task.ID), r.metadata(en), r.o.Model
 	return r.o.Runs.Run(ctx, en.r.task, o)
 }
 
