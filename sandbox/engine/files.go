@@ -217,6 +217,7 @@ type tree struct {
 
 	big      *offered // the body, where it is fetched aside
 	unwanted bool     // the body is not read further
+	short    error    // fewer bytes were fetched aside than there had to be
 	err      error    // of the body, kept for later reads
 	end      error
 }
@@ -253,7 +254,7 @@ func (g *tree) Next() (place.Entry, error) {
 		g.unwanted = true
 		_, _ = io.Copy(io.Discard, g)
 	}
-	g.rest, g.err, g.body, g.unwanted = nil, io.EOF, false, false
+	g.rest, g.err, g.body, g.unwanted, g.short = nil, io.EOF, false, false, nil
 	if g.end != nil {
 		return place.Entry{}, g.end
 	}
@@ -291,7 +292,7 @@ func (g *tree) Read(p []byte) (int, error) {
 		}
 		got, b, err := g.t.next(0)
 		if err == nil && got == wire.Aside {
-			err = g.aside(string(b))
+			err = g.aside(wire.ParseOffer(b))
 		}
 		switch {
 		case err != nil:
@@ -302,6 +303,9 @@ func (g *tree) Read(p []byte) (int, error) {
 		case got == wire.BodyEnd:
 			g.body = false
 			if g.err = fromWire(wire.ParseFailure(b)); g.err == nil {
+				g.err = g.short
+			}
+			if g.err == nil {
 				g.err = io.EOF
 			}
 		}

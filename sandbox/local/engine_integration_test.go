@@ -102,7 +102,7 @@ func TestFullDiskOfThisMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Unmount(root, unix.MNT_DETACH) })
-	p := provider(t, root, t.TempDir())
+	p := provider(t, root, t.TempDir(), false)
 	id := p.NewID()
 	m, err := p.Create(t.Context(), id, sandbox.Spec{Mode: sandbox.VM})
 	if err != nil {

@@ -26,6 +26,7 @@ import (
 // also where root is asked for.
 type host struct {
 	id, dir string
+	cgroups *cgroups
 	guards  *guards
 }
 
@@ -127,8 +128,9 @@ func (h *host) run(ctx context.Context, cmd *exec.Cmd, c place.Cmd, mark, shell 
 		if grace <= 0 {
 			grace = defaultGrace
 		}
-		p.end(grace)
+		left := p.end(grace)
 		last = <-ended
+		last.left += left
 	}
 	open, outErr := o.finish()
 	r := sinks.Result()
@@ -146,9 +148,12 @@ func (h *host) run(ctx context.Context, cmd *exec.Cmd, c place.Cmd, mark, shell 
 	return r, nil
 }
 
-// begin starts cmd, below a guard where this machine can have one.
+// begin starts cmd in a cgroup of its own, else below a guard where this machine can have one.
 func (h *host) begin(cmd *exec.Cmd, mark string) (process, error) {
-	if h.guards.helper() != "" {
+	if p, err := h.cgroups.start(h.id, cmd, mark); err == nil {
+		return p, nil
+	}
+	if h.guards.ready() {
 		g, err := newGuarded(h.guards, cmd, mark)
 		if err == nil {
 			err = g.start()

@@ -33,19 +33,31 @@ type Options struct {
 	StateMark string       // mark of the state folder on labels
 	Root      string       // of the work folders; "" = ~/.agent-env-sandboxes (a caller passes AGENT_ENV_LOCAL_SANDBOX_DIR)
 	Engine    *engine.Lazy // for container mode; required
+	Guards    bool         // commands run below a guard each, also where they could have cgroups
 	Log       *slog.Logger // nil = discard
 }
 
 // Provider implements sandbox.Provider on this machine.
 type Provider struct {
-	o      Options
-	guards *guards
+	o       Options
+	cgroups *cgroups
+	guards  *guards
 }
 
-// guards is the helper that commands run below.
+// guards is the helper that commands run below where they get no cgroups.
 type guards struct {
 	helper func() string // its path, "" where there is none; the first call installs it
-	killed atomic.Bool   // one of them was killed, so what it watched over may be this process's now
+	adopts sync.Once
+	killed atomic.Bool // one of them was killed, so what it watched over may be this process's now
+}
+
+// ready reports whether there can be guards.
+func (g *guards) ready() bool {
+	if g.helper() == "" {
+		return false
+	}
+	g.adopts.Do(adoptOrphans)
+	return true
 }
 
 var _ sandbox.Provider = (*Provider)(nil)
@@ -71,10 +83,12 @@ func New(o Options) (*Provider, error) {
 		return nil, fault.New(fault.Invalid, "the folder of local sandboxes %q holds characters that mean something to a shell; set AGENT_ENV_LOCAL_SANDBOX_DIR to a plain path", root)
 	}
 	o.Root = root
-	return &Provider{o: o, guards: &guards{helper: sync.OnceValue(o.helper)}}, nil
+	helper := sync.OnceValue(o.helper)
+	c := &cgroups{helper: helper, index: filepath.Join(o.StateRoot, "cgroups"), log: o.Log, opened: o.Guards}
+	return &Provider{o: o, cgroups: c, guards: &guards{helper: helper}}, nil
 }
 
-// helper returns the path of the helper in the state folder, which commands run below; "" where this machine cannot have it.
+// helper returns the path of the helper in the state folder, which watches over commands; "" where this machine cannot have it.
 func (o Options) helper() string {
 	if !onLinux {
 		return ""
@@ -83,7 +97,6 @@ func (o Options) helper() string {
 	if err != nil {
 		o.Log.Warn("commands on this machine run unguarded: one that hides may outlive its deadline", "error", err)
 	}
-	adoptOrphans()
 	return at
 }
 
@@ -333,5 +346,9 @@ func parsePorts(b []byte) (map[int]int, error) {
 	return out, nil
 }
 
-// Close does nothing: the engine belongs to who gave it.
-func (p *Provider) Close() error { return nil }
+// Close ends commands that still run, and lets go of this machine's means to end them. The engine belongs to who gave it. A second call
+// does nothing.
+func (p *Provider) Close() error {
+	p.cgroups.close()
+	return nil
+}

@@ -31,7 +31,9 @@ func (m *machine) Info() sandbox.Info {
 	return i
 }
 
-func (m *machine) Host() place.Place { return &host{id: m.id, dir: m.dir, guards: m.p.guards} }
+func (m *machine) Host() place.Place {
+	return &host{id: m.id, dir: m.dir, cgroups: m.p.cgroups, guards: m.p.guards}
+}
 
 func (m *machine) Container(ctx context.Context, name string) (place.Place, error) {
 	if name == "" {

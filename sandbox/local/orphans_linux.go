@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,7 +31,7 @@ func endOrphans(helper string, grace time.Duration) []proc.Process {
 				continue
 			}
 			exe, _ := os.Readlink(filepath.Join("/proc", strconv.Itoa(p.PID), "exe"))
-			if exe != "" && (exe == helper || exe == own) || proc.Carries(p.PID, markName+"=") {
+			if exe != "" && (exe == helper || exe == own) || proc.Carries(p.PID, markName+"=") || inCommand(p.PID) {
 				continue
 			}
 			out = append(append(out, p), proc.Below(all, p.PID)...)
@@ -44,4 +45,12 @@ func endOrphans(helper string, grace time.Duration) []proc.Process {
 		_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
 	}
 	return left
+}
+
+// inCommand reports whether a process is in a command's cgroup, which no guard stands before.
+func inCommand(pid int) bool {
+	own, _ := os.ReadFile("/proc/self/cgroup")
+	its, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cgroup"))
+	below, ok := strings.CutPrefix(unified(string(its)), strings.TrimSuffix(unified(string(own)), "/"))
+	return ok && strings.HasPrefix(below, "/"+groupPrefix)
 }

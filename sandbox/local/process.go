@@ -20,36 +20,29 @@ import (
 // while wait runs.
 type process interface {
 	start() error
-	// wait returns the exit code when the command ended, and, after end, how many processes could not be ended. The error says
+	// wait returns the exit code when the command ended, and how many processes could not be ended. The error says
 	// that somebody else ended the command, or what watched over it.
 	wait() (code, left int, err error)
-	// end ends the whole tree: SIGTERM, after the grace SIGKILL.
-	end(grace time.Duration)
+	// end ends the whole tree: SIGTERM, after the grace SIGKILL. It returns how many processes of it could not be ended, as far
+	// as wait does not tell.
+	end(grace time.Duration) (left int)
 }
 
 // direct is a command as a child of this process. What it starts is found by descent and by the mark in its environment.
 type direct struct {
 	cmd  *exec.Cmd
 	mark string
-	left chan int
 }
 
-func (d *direct) start() error {
-	d.left = make(chan int, 1)
-	return d.cmd.Start()
-}
+func (d *direct) start() error { return d.cmd.Start() }
 
 func (d *direct) wait() (code, left int, err error) {
 	d.cmd.Wait()
-	select {
-	case left = <-d.left:
-	default:
-	}
-	return codeOf(d.cmd.ProcessState), left, nil
+	return codeOf(d.cmd.ProcessState), 0, nil
 }
 
-func (d *direct) end(grace time.Duration) {
-	d.left <- len(endTree(d.cmd.Process.Pid, d.mark, grace))
+func (d *direct) end(grace time.Duration) (left int) {
+	return len(endTree(d.cmd.Process.Pid, d.mark, grace))
 }
 
 // guarded is a command below a guard of the helper, which everything that the command starts is left to, so that nothing
@@ -139,10 +132,11 @@ func (g *guarded) linger() {
 	}
 }
 
-func (g *guarded) end(grace time.Duration) {
+func (g *guarded) end(grace time.Duration) (left int) {
 	g.fallback = time.AfterFunc(grace+2*killPatience, func() { g.cmd.Process.Kill() })
 	fmt.Fprintln(g.ask, grace.Nanoseconds())
 	g.ask.Close()
+	return 0
 }
 
 func codeOf(s *os.ProcessState) int {
@@ -159,8 +153,13 @@ func (h *host) notStarted(err error) error {
 
 // endTree ends pid, all that descends from it, and whatever else carries the command's mark.
 func endTree(pid int, mark string, grace time.Duration) []proc.Process {
+	return proc.End(treeOf(pid, mark), grace, killPatience)
+}
+
+// treeOf returns what finds pid, all that descends from it, and whatever else carries the command's mark, also what it found before.
+func treeOf(pid int, mark string) func() []proc.Process {
 	known := map[proc.Process]bool{}
-	return proc.End(func() []proc.Process {
+	return func() []proc.Process {
 		all := proc.All()
 		alive := map[int]proc.Process{}
 		for _, p := range all {
@@ -188,5 +187,5 @@ func endTree(pid int, mark string, grace time.Duration) []proc.Process {
 			out = append(out, alive[p.PID])
 		}
 		return out
-	}, grace, killPatience)
+	}
 }

@@ -1,12 +1,9 @@
 package local_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"testing"
@@ -19,13 +16,28 @@ import (
 	"agentenv/sandbox/place"
 )
 
-func provider(t *testing.T, root, state string) *local.Provider {
+// ways are the two by which what a command starts is kept in reach: a cgroup for each command, where this machine has them, or
+// a guard before each.
+var ways = map[string]bool{"cgroups": false, "guards": true}
+
+func bothWays(t *testing.T, f func(t *testing.T, guards bool)) {
+	t.Parallel()
+	for name, guards := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(t, guards)
+		})
+	}
+}
+
+func provider(t *testing.T, root, state string, guards bool) *local.Provider {
 	t.Helper()
-	p, err := local.New(local.Options{Root: root, StateRoot: state, Engine: &engine.Lazy{Options: engine.Options{
+	p, err := local.New(local.Options{Root: root, StateRoot: state, Guards: guards, Engine: &engine.Lazy{Options: engine.Options{
 		Getenv: func(k string) string { return map[string]string{"DOCKER_HOST": "unix:///nowhere"}[k] }}}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { p.Close() })
 	return p
 }
 
@@ -59,8 +71,11 @@ func silent(t *testing.T, file string) {
 }
 
 func TestTerminateEndsWhatWasLeftBehind(t *testing.T) {
-	t.Parallel()
-	p := provider(t, t.TempDir(), t.TempDir())
+	bothWays(t, terminateEndsWhatWasLeftBehind)
+}
+
+func terminateEndsWhatWasLeftBehind(t *testing.T, guards bool) {
+	p := provider(t, t.TempDir(), t.TempDir(), guards)
 	id := p.NewID()
 	m, err := p.Create(t.Context(), id, sandbox.Spec{Mode: sandbox.VM})
 	if err != nil {
@@ -79,7 +94,7 @@ func TestTerminateEndsWhatWasLeftBehind(t *testing.T) {
 	silent(t, file)
 }
 
-// What a command is watched by is what keeps it from escaping. When that is told to end or killed, by the command itself even, the
+// The guard that a command is watched by is what keeps it from escaping. When that is told to end or killed, by the command itself even, the
 // command's exit code says nothing about its work, and still nothing of it stays.
 func TestGuardIsEnded(t *testing.T) {
 	if runtime.GOOS != "linux" {
@@ -89,7 +104,7 @@ func TestGuardIsEnded(t *testing.T) {
 	for signal, stays := range map[string]bool{"TERM": false, "KILL": false, "STOP": true} {
 		t.Run(signal, func(t *testing.T) {
 			t.Parallel()
-			p := provider(t, t.TempDir(), t.TempDir())
+			p := provider(t, t.TempDir(), t.TempDir(), true)
 			id := p.NewID()
 			m, err := p.Create(t.Context(), id, sandbox.Spec{Mode: sandbox.VM})
 			if err != nil {
@@ -114,10 +129,10 @@ func TestGuardIsEnded(t *testing.T) {
 	}
 }
 
-// A folder where nothing can be kept means that commands run without the helper's guard; what does not hide still ends.
+// A folder where nothing can be kept means that commands run without the helper; what does not hide still ends.
 func TestWithoutGuard(t *testing.T) {
 	t.Parallel()
-	p := provider(t, t.TempDir(), "/dev/null/state")
+	p := provider(t, t.TempDir(), "/dev/null/state", false)
 	id := p.NewID()
 	m, err := p.Create(t.Context(), id, sandbox.Spec{Mode: sandbox.VM})
 	if err != nil {
@@ -133,38 +148,4 @@ func TestWithoutGuard(t *testing.T) {
 		t.Errorf("error %v, want a timeout", err)
 	}
 	silent(t, file)
-}
-
-const clientEnv = "AGENTENV_TEST_CLIENT"
-
-func TestKilledClient(t *testing.T) {
-	if at := os.Getenv(clientEnv); at != "" { // this is the client
-		p := provider(t, filepath.Join(at, "root"), filepath.Join(at, "state"))
-		m, err := p.Create(t.Context(), p.NewID(), sandbox.Spec{Mode: sandbox.VM})
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Println("ready")
-		m.Host().Exec(t.Context(), place.Cmd{Script: stubborn(filepath.Join(at, "log")) + "; sleep 60"})
-		return
-	}
-	t.Parallel()
-	at := t.TempDir()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestKilledClient$")
-	cmd.Env = append(os.Environ(), clientEnv+"="+at)
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-		t.Fatal(line, err)
-	}
-	written(t, filepath.Join(at, "log"))
-	cmd.Process.Kill()
-	cmd.Wait()
-	time.Sleep(4 * time.Second) // the grace of a dead client's command is 2 s
-	silent(t, filepath.Join(at, "log"))
 }

@@ -30,7 +30,13 @@ func (p *Provider) Terminate(ctx context.Context, id string) error {
 	if !validID(id) {
 		return nil
 	}
-	left := proc.End(func() []proc.Process {
+	groups := p.cgroups.of(id)
+	for _, g := range groups {
+		if !exists(filepath.Join(g, proc.LeftBehind)) {
+			_ = os.Mkdir(filepath.Join(g, proc.Ended), 0o755)
+		}
+	}
+	left := proc.EndIn(groups, func() []proc.Process {
 		self := os.Getpid()
 		var out []proc.Process
 		for _, q := range proc.Marked(markName + "=" + id) {
@@ -40,6 +46,12 @@ func (p *Provider) Terminate(ctx context.Context, id string) error {
 		}
 		return out
 	}, stopGrace, stopGrace)
+	for _, g := range groups {
+		_ = proc.RemoveCgroup(g) // one that stays is counted above
+	}
+	if len(groups) > 0 {
+		p.cgroups.sweep()
+	}
 	if p.guards.killed.Load() {
 		left = append(left, endOrphans(p.guards.helper(), 0)...)
 	}

@@ -13,16 +13,19 @@ import (
 )
 
 // VM mode, with an engine that is not there.
-func TestVM(t *testing.T) {
+func TestVM(t *testing.T) { bothWays(t, testVM) }
+
+func testVM(t *testing.T, guards bool) {
 	root, state := t.TempDir(), t.TempDir()
 	lazy := &engine.Lazy{Options: engine.Options{Home: t.TempDir(), Getenv: func(k string) string {
 		return map[string]string{"DOCKER_HOST": "unix:///nowhere/docker.sock"}[k]
 	}}}
 	fresh := func(t *testing.T) sandbox.Provider {
-		p, err := local.New(local.Options{Root: root, StateRoot: state, Engine: lazy})
+		p, err := local.New(local.Options{Root: root, StateRoot: state, Guards: guards, Engine: lazy})
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { p.Close() })
 		return p
 	}
 	sandboxtest.Run(t, sandboxtest.Config{VM: true, New: fresh, BigFile: 4 << 20})

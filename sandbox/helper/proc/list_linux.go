@@ -3,6 +3,7 @@ package proc
 import (
 	"bytes"
 	"os"
+	"path/filepath"
 	"strconv"
 	"syscall"
 )
@@ -50,6 +51,23 @@ func Carries(pid int, prefix string) bool {
 		}
 	}
 	return false
+}
+
+// In returns the processes in a cgroup, given by its folder in the version 2 hierarchy, and in those below it. A cgroup that is
+// gone holds none.
+func In(dir string) []Process {
+	var out []Process
+	var buf []byte
+	for pid := range bytes.FieldsSeq(read(filepath.Join(dir, "cgroup.procs"), nil)) {
+		var p Process
+		if p, buf = look(string(pid), buf); p.PID != 0 {
+			out = append(out, p)
+		}
+	}
+	for _, sub := range Cgroups(dir) {
+		out = append(out, In(sub)...)
+	}
+	return out
 }
 
 func pids() []string {

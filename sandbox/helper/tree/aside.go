@@ -56,13 +56,14 @@ func (a *Aside) begin(name string) (err error) {
 	return err
 }
 
-// Path is where the content has to go, with no link on the way to it; "" where it does not lie on the filesystem of /, which
+// Offer says where the content has to go, with no link on the way to it; nowhere when that does not lie on the filesystem of /, which
 // is what the other side reaches for sure.
-func (a *Aside) Path() string {
-	if !OnRoot(a.path) {
-		return ""
+func (a *Aside) Offer() wire.Offer {
+	fi, err := a.u.root.Lstat(a.tmp)
+	if err != nil {
+		return wire.Offer{}
 	}
-	return a.path
+	return offer(a.path, fi)
 }
 
 // Finish gives the file its owner, mode and name, and returns it as it was read back.
@@ -103,18 +104,25 @@ func (a *Aside) Drop() {
 	a.u.root.Remove(a.tmp)
 }
 
-// OnRoot tells whether p lies on the filesystem of /.
-func OnRoot(p string) bool {
-	var at, root syscall.Stat_t
-	return p != "" && syscall.Lstat(p, &at) == nil && syscall.Lstat("/", &root) == nil && at.Dev == root.Dev
+// Offer says where the body's file can be read past this process; nowhere when that does not lie on the filesystem of /.
+func (b *Body) Offer() wire.Offer {
+	if b.held != nil {
+		return wire.Offer{}
+	}
+	fi, err := b.f.Stat()
+	if err != nil {
+		return wire.Offer{}
+	}
+	return offer(b.f.Name(), fi)
 }
 
-// Path returns where the body's file was opened.
-func (b *Body) Path() string {
-	if b.held != nil {
-		return ""
+func offer(path string, fi fs.FileInfo) wire.Offer {
+	var root syscall.Stat_t
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	if !ok || syscall.Lstat("/", &root) != nil || root.Dev != st.Dev {
+		return wire.Offer{}
 	}
-	return b.f.Name()
+	return wire.Offer{Path: path, Dev: uint64(st.Dev), Ino: st.Ino} //nolint:unconvert // its type differs between systems
 }
 
 // Changed returns a wire.Failure of kind conflict when the file is not as it was opened any more.

@@ -30,7 +30,7 @@ func TestAside(t *testing.T) {
 		if err != nil || len(list) != 1 {
 			t.Fatal(list, err)
 		}
-		if p := a.Path(); p != "" && p != list[0] {
+		if p := a.Offer().Path; p != "" && p != list[0] {
 			t.Errorf("path %q, want %q", p, list[0])
 		}
 		if err := os.WriteFile(list[0], []byte("content"), 0o600); err != nil {

@@ -20,7 +20,7 @@ type Type byte
 
 // The frame types. Towards the helper: Ask (a Request), Data, End (of the data), Kill (a KillRequest), Skip (an entry not
 // to send) and Go (the skips are complete; what was to be moved aside was). From the helper: Begun, Out, Err, Exit (an ExitStatus), Failed (a Failure),
-// Item (an Entry), Body, BodyEnd (empty, or a Failure), Aside (a path whose content moves past the helper), Listed (the list is complete) and Done.
+// Item (an Entry), Body, BodyEnd (empty, or a Failure), Aside (an Offer), Listed (the list is complete) and Done.
 const (
 	Ask     Type = 'Q'
 	Data    Type = 'I'

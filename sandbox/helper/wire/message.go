@@ -4,7 +4,10 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -53,6 +56,33 @@ type Request struct {
 type Start struct {
 	PID   int    `json:"pid"` // of the helper, in the container's own numbering
 	Shell string `json:"shell,omitempty"`
+}
+
+// Offer is the payload of an Aside frame: a file whose content may move past the helper. Without a path none may.
+type Offer struct {
+	Path     string
+	Dev, Ino uint64 // of the file, by which who opens it elsewhere knows that it is the same; 0 = not told
+}
+
+// Append appends the encoded offer to b.
+func (o Offer) Append(b []byte) []byte {
+	b = append(b, o.Path...)
+	if o.Ino != 0 {
+		b = fmt.Appendf(b, "\x00%d:%d", o.Dev, o.Ino)
+	}
+	return b
+}
+
+// ParseOffer decodes what Append made. Numbers that cannot be read are as if they were not told.
+func ParseOffer(b []byte) Offer {
+	path, numbers, _ := strings.Cut(string(b), "\x00")
+	o := Offer{Path: path}
+	dev, ino, _ := strings.Cut(numbers, ":")
+	d, derr := strconv.ParseUint(dev, 10, 64)
+	if i, err := strconv.ParseUint(ino, 10, 64); err == nil && derr == nil {
+		o.Dev, o.Ino = d, i
+	}
+	return o
 }
 
 // KillRequest asks to end the running command and everything it started.

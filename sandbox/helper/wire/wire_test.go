@@ -48,6 +48,19 @@ func FuzzEntry(f *testing.F) {
 	})
 }
 
+func FuzzOffer(f *testing.F) {
+	f.Add(wire.Offer{Path: "/a\nb", Dev: 1 << 40, Ino: 7}.Append(nil))
+	f.Add([]byte("/a"))
+	f.Add([]byte("/a\x001:"))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		o := wire.ParseOffer(in)
+		again := wire.ParseOffer(o.Append(nil))
+		if o.Ino != 0 && again != o || again.Path != o.Path || again.Ino != o.Ino {
+			t.Errorf("%+v became %+v", o, again)
+		}
+	})
+}
+
 func TestDataReader(t *testing.T) {
 	var b bytes.Buffer
 	w := wire.NewWriter(&b)

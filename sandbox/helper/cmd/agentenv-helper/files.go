@@ -69,15 +69,17 @@ func send(q wire.Request, in *wire.Reader, out *wire.Writer) error {
 		if err := item(e); err != nil {
 			return err
 		}
-		if at := b.Path(); q.Big > 0 && e.Size >= q.Big && tree.OnRoot(at) {
-			if err := out.Send(wire.Aside, []byte(at)); err != nil {
-				return err
-			}
-			if <-answers == wire.Go {
-				if err := b.Changed(); err != nil {
-					return out.SendJSON(wire.BodyEnd, wire.Fail(err))
+		if q.Big > 0 && e.Size >= q.Big {
+			if o := b.Offer(); o.Path != "" {
+				if err := out.Send(wire.Aside, o.Append(nil)); err != nil {
+					return err
 				}
-				return out.Put(wire.BodyEnd, nil)
+				if <-answers == wire.Go {
+					if err := b.Changed(); err != nil {
+						return out.SendJSON(wire.BodyEnd, wire.Fail(err))
+					}
+					return out.Put(wire.BodyEnd, nil)
+				}
 			}
 		}
 		for {
@@ -118,7 +120,7 @@ func aside(q wire.Request, in *wire.Reader, out *wire.Writer) error {
 	if err != nil {
 		return err
 	}
-	err = out.Send(wire.Aside, []byte(a.Path()))
+	err = out.Send(wire.Aside, a.Offer().Append(nil))
 	if err == nil {
 		var t wire.Type
 		if t, _, err = in.Next(); t == wire.Go && err == nil {

@@ -1,6 +1,6 @@
 // Command agentenv-helper is the small static program that agent-env brings into containers: process 1 ("init"), and one
 // request a run on its standard streams ("serve"; see package wire). It needs nothing in the image. On a machine itself it
-// stands between agent-env and a command ("guard").
+// ends the commands of an agent-env that died ("watch"), or, without cgroups, stands between agent-env and a command ("guard").
 //
 //go:build linux
 
@@ -31,10 +31,12 @@ func main() {
 		os.Exit(serve())
 	case "guard":
 		os.Exit(guard(os.Args[2:]))
+	case "watch":
+		os.Exit(watch(os.Args[2:]))
 	case "drain":
 		drain()
 	default:
-		os.Stderr.WriteString("usage: agentenv-helper init [-end] -- [COMMAND [ARGUMENT...]] | serve | guard PATH ARGUMENT...\n")
+		os.Stderr.WriteString("usage: agentenv-helper init [-end] -- [COMMAND [ARGUMENT...]] | serve | guard PATH ARGUMENT... | watch CGROUP FILE\n")
 		os.Exit(2)
 	}
 }
