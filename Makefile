@@ -4,7 +4,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -s -w -X main.version=$(VERSION)
 LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: build test quick lint bench helper clean
+.PHONY: build test test-long quick lint bench helper clean
 
 build: ## the program, static, into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/agent-env ./cmd/agent-env
@@ -14,6 +14,10 @@ quick: ## the tests that need nothing
 
 test: ## everything: sets up what is missing, then every check and test with the race detector
 	bash scripts/test.sh
+
+test-long: ## kills runs at 200 random moments, in both modes; a quarter of an hour
+	bash scripts/setup.sh packages engine
+	AGENT_ENV_TEST_LONG=1 $(GO) test -tags integration -count=1 -timeout 60m -run TestKilledAnywhere ./test/e2e
 
 lint: ## formatter, vet, golangci-lint
 	bash scripts/lint.sh

@@ -41,8 +41,12 @@ func run(ctx context.Context) error {
 	program := flag.String("program", "bin/agent-env", "the agent-env to measure")
 	reference := flag.String("reference", filepath.Join(cache, "agent-env-test", "reference", "bin", "agent-env"), "the reference's program")
 	only := flag.String("only", "", "only the work that matches")
+	writer := flag.String("writer", "", "only commit to this database, as one of several processes, and print the longest wait in seconds")
 	big := flag.Int64("big", 1<<30, "size of the big file in bytes")
 	flag.Parse()
+	if *writer != "" {
+		return writeCommits(ctx, *writer)
+	}
 	want, err := regexp.Compile(*only)
 	if err != nil {
 		return err

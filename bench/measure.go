@@ -14,7 +14,7 @@ import (
 // measure is one figure; the zero value is none. One without a unit has a note instead of a figure, or nothing to say.
 type measure struct {
 	value float64
-	unit  string // "s", "MiB" or "commits"
+	unit  string // "s", "MiB", "%" or "commits"
 	note  string
 }
 

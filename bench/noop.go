@@ -15,10 +15,7 @@ import (
 
 func (b *bench) noop(ctx context.Context) ([]row, error) {
 	const n = 300
-	steps := make([]step, n)
-	for i := range steps {
-		steps[i] = step{"id": fmt.Sprint("s", i), "type": "teardown_sandboxes", "sandbox_names": []string{"ghost"}}
-	}
+	steps := noopSteps(n)
 	long, err := b.bundle("noop300", map[string]any{"t": steps})
 	if err != nil {
 		return nil, err

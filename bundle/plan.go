@@ -31,12 +31,13 @@ type entry struct {
 	envs    []universeFile
 	meta    []universeFile
 
-	version int64
-	resumes string // the run that goes on; "" = a new one
-	reused  bool
-	adopted bool
-	reasons []string
-	pinned  string // digest of a reference image, for its line
+	version  int64
+	resumes  string // the run that goes on; "" = a new one
+	verifies string // the run whose verifiers run again; "" = none
+	reused   bool
+	adopted  bool
+	reasons  []string
+	pinned   string // digest of a reference image, for its line
 }
 
 // Plan is what a run of a bundle will write and run. It belongs to one run and is not safe for concurrent use.

@@ -72,5 +72,5 @@ func (l *Lines) StepEnded(path string, e task.Event) {
 
 // RunEnded implements Progress.
 func (l *Lines) RunEnded(r *Run) {
-	l.Say(fmt.Sprintf("[%s] %s in %.1fs", r.Path, r.Outcome, r.Seconds))
+	l.Say(fmt.Sprintf("[%s] %s in %.1fs", r.Label(), r.Outcome, r.Seconds))
 }

@@ -15,22 +15,42 @@ import (
 	"agentenv/task"
 )
 
-// DefaultParallel is how many tasks run at once when nobody says.
-const DefaultParallel = 4
-
 // RunOptions say how a plan's tasks run.
 type RunOptions struct {
 	Runs       task.Runs
 	Teardown   task.Teardown
 	Tracker    task.Tracker // keeps a record of each run; nil = none
-	Parallel   int          // tasks at once, 0 = DefaultParallel
+	Parallel   int          // runs at once, 0 = task.DefaultParallel()
+	Times      int          // how often each task runs, 0 = once
+	Again      *Again       // what of an earlier invocation runs again, in place of Times; nil = nothing
+	Limits     Limits
 	Keep       bool
 	Model      string
 	UserModel  string
 	JudgeModel string
 	Progress   Progress
+	Output     *Output // gets each run's final context; nil = none
+	// Repeat returns the command that repeats a run of the task of this name; nil = there is none.
+	Repeat func(task string) string
 	// Signals stops the runs: the first one cancels what runs and tears down, a second one stops the teardown too. nil = none.
 	Signals <-chan os.Signal
+}
+
+// Limits are laid over those of the tasks, for these runs only: what is stored stays as it is.
+type Limits struct {
+	MaxParallelSteps int   // 0 = as the task has it
+	FailFast         *bool // nil = as the task has it
+}
+
+func (l Limits) over(t *task.Task) *task.Task {
+	limited := *t
+	if l.MaxParallelSteps > 0 {
+		limited.MaxParallelSteps = l.MaxParallelSteps
+	}
+	if l.FailFast != nil {
+		limited.FailFast = *l.FailFast
+	}
+	return &limited
 }
 
 // session runs the tasks of one plan.
@@ -50,12 +70,13 @@ type session struct {
 	kept    []*Run
 }
 
-// Run runs the plan's tasks, each once, at most Parallel at a time, tears down what each deployed as it ends, and sums up. A run that
+// Run runs the plan's tasks, each as often as the options say, at most Parallel at a time, tears down what each deployed as it ends, and
+// sums up. Of several runs of each task, the first ones of all tasks begin before the second ones, so that a stop halfway leaves as much of each. A run that
 // fails does not stop the others. Materialize must have been called. ctx ending cancels the runs as a signal does. It returns when
 // everything has ended.
 func (p *Plan) Run(ctx context.Context, o RunOptions) *Summary {
 	if o.Parallel <= 0 {
-		o.Parallel = DefaultParallel
+		o.Parallel = task.DefaultParallel()
 	}
 	if o.Progress == nil {
 		o.Progress = silent{}
@@ -75,13 +96,11 @@ func (p *Plan) Run(ctx context.Context, o RunOptions) *Summary {
 	var watch sync.WaitGroup
 	watch.Go(func() { r.watch(ended) })
 
-	runs := make([]*Run, len(p.tasks))
+	runs := p.launches(o)
+	p.remember(ctx, r.group, runs, o.Progress)
 	turn := make(chan struct{}, o.Parallel)
 	var all sync.WaitGroup
-	for i, en := range p.tasks {
-		runs[i] = &Run{Path: en.e.Path, TaskID: en.e.ID, Version: en.version, Outcome: Cancelled, Scores: []Score{}, Failures: []Failure{}}
-	}
-	for i, en := range p.tasks {
+	for _, one := range rounds(runs) {
 		select {
 		case turn <- struct{}{}:
 		case <-run.Done():
@@ -91,7 +110,7 @@ func (p *Plan) Run(ctx context.Context, o RunOptions) *Summary {
 		}
 		all.Go(func() {
 			defer func() { <-turn }()
-			r.one(run, en, runs[i])
+			r.one(run, one)
 		})
 	}
 	all.Wait()
@@ -100,7 +119,7 @@ func (p *Plan) Run(ctx context.Context, o RunOptions) *Summary {
 	sum.Runs = runs
 	sum.Signal, sum.Refused = r.signal, r.refused
 	for _, en := range p.evals {
-		sum.Evals = append(sum.Evals, evalOf(en, p.members[en], runs, p.tasks))
+		sum.Evals = append(sum.Evals, evalOf(en, p.members[en], runs))
 	}
 	for _, e := range p.unnamed {
 		sum.Unnamed = append(sum.Unnamed, Unnamed{Path: e.Path, Name: e.Name})
@@ -139,7 +158,8 @@ func (r *session) watch(ended <-chan struct{}) {
 }
 
 // one runs one task to its end and tears it down.
-func (r *session) one(ctx context.Context, en *entry, out *Run) {
+func (r *session) one(ctx context.Context, out *Run) {
+	en := out.of
 	r.mu.Lock()
 	r.active++
 	r.mu.Unlock()
@@ -149,8 +169,8 @@ func (r *session) one(ctx context.Context, en *entry, out *Run) {
 		r.mu.Unlock()
 	}()
 	start := time.Now()
-	res, err := r.execute(store.WithRunScope(ctx, en.e.ID), en)
-	if en.resumes != "" && res == nil {
+	res, err := r.execute(store.WithRunScope(ctx, en.e.ID), en, out.Label())
+	if en.resumes+en.verifies != "" && res == nil {
 		r.refused = err
 		return
 	}
@@ -159,6 +179,15 @@ func (r *session) one(ctx context.Context, en *entry, out *Run) {
 	var context *doc.Object
 	if res != nil {
 		context = res.Context
+	}
+	r.o.Output.keep(out, context)
+	if en.verifies != "" { // what stands is the verified run's
+		out.Resumes = false
+		if res != nil && len(res.LeftOut) > 0 {
+			r.o.Progress.Note("verifiers that did not run: " + strings.Join(res.LeftOut, "; "))
+		}
+		r.o.Progress.RunEnded(out)
+		return
 	}
 	r.mu.Lock()
 	keep := r.o.Keep && r.signal == nil && ctx.Err() == nil
@@ -179,8 +208,8 @@ func (r *session) one(ctx context.Context, en *entry, out *Run) {
 	r.o.Progress.RunEnded(out)
 }
 
-func (r *session) execute(ctx context.Context, en *entry) (res *task.Result, err error) {
-	o := task.Options{Observer: observer{en.e.Path, r.o.Progress}, Log: r.p.p.Log, Keeper: r.o.Teardown}
+func (r *session) execute(ctx context.Context, en *entry, label string) (res *task.Result, err error) {
+	o := task.Options{Observer: observer{label, r.o.Progress}, Log: r.p.p.Log, Keeper: r.o.Teardown}
 	if o.Instance = en.resumes; o.Instance == "" {
 		// Under an id of ours the run starts only if it can be recorded: what it deploys is found again through its record.
 		o.Instance, o.Metadata, o.AgentModel = task.NewInstanceID(en.r.task.ID), r.metadata(en), r.o.Model
@@ -194,10 +223,13 @@ func (r *session) execute(ctx context.Context, en *entry) (res *task.Result, err
 		defer func() { end(res, err) }()
 		ctx = tracked
 	}
-	if en.resumes != "" {
-		return r.o.Runs.Resume(ctx, en.r.task, en.resumes, o)
+	if en.verifies != "" {
+		return r.o.Runs.Verify(ctx, r.o.Limits.over(en.r.task), en.verifies, o)
 	}
-	return r.o.Runs.Run(ctx, en.r.task, o)
+	if en.resumes != "" {
+		return r.o.Runs.Resume(ctx, r.o.Limits.over(en.r.task), en.resumes, o)
+	}
+	return r.o.Runs.Run(ctx, r.o.Limits.over(en.r.task), o)
 }
 
 // metadata is the initial context.metadata of a run.
@@ -217,67 +249,6 @@ func (r *session) metadata(en *entry) *doc.Object {
 		m.Set("user_overrides", over)
 	}
 	return m
-}
-
-// hold shows what stays up and waits for a signal, then tears it down; a second signal stops that. After a signal that came while tasks
-// ran it tears down at once.
-func (r *session) hold(sum *Summary, say func(string)) {
-	n := 0
-	for _, run := range r.kept {
-		n += len(run.keptUp)
-	}
-	if sum.Signal == nil {
-		r.list(sum, say)
-		say("")
-		say(fmt.Sprintf("Holding %s up; Ctrl-C tears them down.", count(n, "sandbox")))
-		if r.o.Signals != nil {
-			<-r.o.Signals
-		}
-	}
-	r.o.Progress.Note(fmt.Sprintf("Tearing down %s (Ctrl-C again to stop now)", count(n, "sandbox")))
-	down, halt := context.WithCancel(context.WithoutCancel(r.teardown))
-	defer halt()
-	done := make(chan struct{})
-	var all, watch sync.WaitGroup
-	watch.Go(func() {
-		select {
-		case <-done:
-		case <-r.o.Signals:
-			halt()
-		}
-	})
-	for _, run := range r.kept {
-		all.Go(func() { run.TornDown = r.o.Teardown.Teardown(down, run.Instance, run.context) })
-	}
-	all.Wait()
-	close(done)
-	watch.Wait()
-	for _, run := range r.kept {
-		sum.Ended = append(sum.Ended, run.TornDown.Ended...)
-		sum.Left = append(sum.Left, run.TornDown.Left...)
-	}
-}
-
-// list shows what stays up and where it can be reached.
-func (r *session) list(sum *Summary, say func(string)) {
-	say("")
-	say("Kept up:")
-	for _, run := range sum.Runs {
-		if len(run.keptUp) == 0 {
-			continue
-		}
-		say("  " + run.Path)
-		for _, k := range run.keptUp {
-			line := "    " + k.ID + "  " + k.Provider
-			if k.Record != "" {
-				line += "  " + k.Record
-			}
-			say(line)
-			for _, e := range k.Endpoints {
-				say("      " + e[0] + "  " + e[1])
-			}
-		}
-	}
 }
 
 // observer hands a run's events on under the task's path.

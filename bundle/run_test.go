@@ -36,8 +36,8 @@ func lock(t testing.TB, state, id string) func() {
 }
 
 var (
-	seconds  = regexp.MustCompile(`\d+\.\ds`)
 	attempt  = regexp.MustCompile(`/1-[0-9a-f]{8}/`)
+	seconds  = regexp.MustCompile(`\d+\.\ds`)
 	instance = regexp.MustCompile(`instance (@local/\S+)-[a-z0-9]{8}`)
 )
 
@@ -69,6 +69,12 @@ Evals:
   evals/e.toml v1: 1 of 3 passed, 1 failed
   evals/f.toml v1: 1 of 2 passed
 tasks/idle.json isn't named by any eval, so it didn't run; run it with --task idle
+Results:
+  1 of 2 counted runs passed: pass rate 0.5 (95 % interval 0.0945 to 0.905)
+  runs: 4; counted: 2 completed; left out: 1 configuration, 1 completed unscored
+  mean score 0.75
+  time: Ts in all, mean Ts, p50 Ts, p95 Ts
+  over 2 tasks: pass rate 0.5 (95 % interval 0 to 1); mean score 0.75 (95 % interval 0 to 1)
 `
 	got := steady(sum.Text())
 	if got != want {
@@ -89,7 +95,7 @@ tasks/idle.json isn't named by any eval, so it didn't run; run it with --task id
 	}
 	d := sum.Document()
 	text, err := doc.MarshalIndent(d)
-	if err != nil || len(d.Arr("tasks")) != 4 || d.Arr("tasks")[2].(*doc.Object).Str("outcome") != "passed" || len(d.Arr("torn_down")) != 4 {
+	if err != nil || d.Obj("tally").Obj("total").Obj("pass_rate").Value("value") != doc.Float(0.5) || len(d.Arr("tasks")) != 4 || d.Arr("tasks")[2].(*doc.Object).Str("outcome") != "passed" || len(d.Arr("torn_down")) != 4 {
 		t.Errorf("%v\n%s", err, text)
 	}
 	inst, err := k.docs.FindOne(t.Context(), "task_instances", document.By("task_id", "@local/~/p/ok"))

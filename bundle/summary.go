@@ -45,6 +45,7 @@ type Failure struct {
 // Run is one task's run in a summary.
 type Run struct {
 	Path     string                `json:"task"`
+	Number   int                   `json:"run,omitempty"` // of several runs of the task in this invocation, from 1; 0 = the only one
 	TaskID   string                `json:"task_id"`
 	Version  int64                 `json:"version"`
 	Outcome  Outcome               `json:"outcome"`
@@ -56,11 +57,23 @@ type Run struct {
 	Steps    map[string]task.Class `json:"steps"`              // how each step that ended did
 	Models   map[string][]string   `json:"models,omitempty"`
 	Started  bool                  `json:"started"`
-	Resumes  bool                  `json:"-"` // it can go on from where it ended
+	Repeat   string                `json:"repeat,omitempty"`       // the command that repeats it, quoted for a POSIX shell
+	Context  string                `json:"context_file,omitempty"` // its final context, in the folder of the outputs
+	Resumes  bool                  `json:"-"`                      // it can go on from where it ended
 	TornDown task.TeardownReport   `json:"-"`
 
+	of      *entry
+	usage   task.Usage
 	context *doc.Object
 	keptUp  []task.KeptSandbox
+}
+
+// Label names the run in lines: the task's path, and its number when the task runs several times.
+func (r *Run) Label() string {
+	if r.Number == 0 {
+		return r.Path
+	}
+	return fmt.Sprintf("%s run %d", r.Path, r.Number)
 }
 
 // Eval is one eval's count in a summary.
@@ -69,6 +82,7 @@ type Eval struct {
 	ID        string   `json:"eval_id"`
 	Version   int64    `json:"version"`
 	Tasks     []string `json:"tasks"`
+	Runs      int      `json:"runs"` // of its tasks; the counts below are of these
 	Passed    int      `json:"passed"`
 	Failed    int      `json:"failed"`
 	Cancelled int      `json:"cancelled"`
@@ -98,7 +112,7 @@ func (r *Run) take(res *task.Result, err error, took time.Duration, stopped bool
 		if res.Recorded || res.Instance != "" && err == nil {
 			r.Instance = res.Instance
 		}
-		r.Class, r.Models, r.Steps = res.Class, res.Models, res.Steps
+		r.Class, r.Models, r.Steps, r.usage = res.Class, res.Models, res.Steps, task.UsageOf(res.Context)
 		r.Resumes = r.Instance != "" && (res.Status == "failed" || res.Status == "cancelled")
 		for _, s := range res.Scores {
 			if math.IsNaN(s.Value) || math.IsInf(s.Value, 0) {
@@ -137,17 +151,24 @@ func (r *Run) take(res *task.Result, err error, took time.Duration, stopped bool
 	if r.Class == "" {
 		r.Class = task.ClassOf(err)
 	}
+	if r.Outcome == Failed && r.Class == task.Passed { // a failure that a resume carried over
+		r.Class = task.Failed
+	}
 }
 
-func evalOf(en *entry, members []*entry, runs []*Run, tasks []*entry) Eval {
+func evalOf(en *entry, members []*entry, runs []*Run) Eval {
 	ev := Eval{Path: en.e.Path, ID: en.e.ID, Version: en.version}
+	of := map[*entry][]*Run{}
+	for _, r := range runs {
+		of[r.of] = append(of[r.of], r)
+	}
 	for _, m := range members {
-		for i, t := range tasks {
-			if t != m {
-				continue
-			}
-			ev.Tasks = append(ev.Tasks, t.e.Path)
-			switch runs[i].Outcome {
+		if len(of[m]) > 0 {
+			ev.Tasks = append(ev.Tasks, m.e.Path)
+		}
+		for _, r := range of[m] {
+			ev.Runs++
+			switch r.Outcome {
 			case Passed:
 				ev.Passed++
 			case Failed:
@@ -166,8 +187,26 @@ func (s *Summary) add(r *Run) {
 	s.Left = append(s.Left, r.TornDown.Left...)
 }
 
-// Text returns the lines about tasks and evals.
+// Tally counts the runs. A run that never started is one of the cancelled.
+func (s *Summary) Tally() task.Tally {
+	rollouts := make([]task.Rollout, len(s.Runs))
+	for i, r := range s.Runs {
+		rollouts[i] = task.Rollout{TaskID: r.TaskID, Version: r.Version, Class: r.Class, Usage: r.usage}
+		if r.Started {
+			rollouts[i].Seconds = r.Seconds
+		}
+		for _, score := range r.Scores {
+			rollouts[i].Scores = append(rollouts[i].Scores, task.Score{Label: score.Step, Value: score.Value})
+		}
+	}
+	return task.NewTally(rollouts)
+}
+
+// Text returns the lines about tasks and evals, and about the results of several runs; "" when nothing ran.
 func (s *Summary) Text() string {
+	if len(s.Runs) == 0 {
+		return ""
+	}
 	var b strings.Builder
 	b.WriteString("\nTasks:\n")
 	for _, r := range s.Runs {
@@ -175,11 +214,14 @@ func (s *Summary) Text() string {
 		if m := r.models(); m != "" {
 			fmt.Fprintf(&b, "    models: %s\n", m)
 		}
+		if r.Outcome == Failed && r.Repeat != "" {
+			fmt.Fprintf(&b, "    repeat: %s\n", r.Repeat)
+		}
 	}
 	if len(s.Evals) > 0 {
 		b.WriteString("Evals:\n")
 		for _, e := range s.Evals {
-			fmt.Fprintf(&b, "  %s v%d: %d of %d passed", e.Path, e.Version, e.Passed, len(e.Tasks))
+			fmt.Fprintf(&b, "  %s v%d: %d of %d passed", e.Path, e.Version, e.Passed, e.Runs)
 			if e.Failed > 0 {
 				fmt.Fprintf(&b, ", %d failed", e.Failed)
 			}
@@ -192,15 +234,22 @@ func (s *Summary) Text() string {
 	for _, u := range s.Unnamed {
 		fmt.Fprintf(&b, "%s isn't named by any eval, so it didn't run; run it with --task %s\n", u.Path, printable(u.Name))
 	}
+	paths := map[string]string{}
+	for _, r := range s.Runs {
+		paths[r.TaskID] = r.Path
+	}
+	b.WriteString(s.Tally().Text(func(id string) string { return paths[id] }))
 	return b.String()
 }
 
-// Hold shows what --keep left up, waits for a signal and tears it down. Without such sandboxes it does nothing.
-func (s *Summary) Hold(say func(line string)) {
-	if s.keep != nil {
-		s.keep(say)
-		s.keep = nil
+// Hold shows what --keep left up, waits for a signal and tears it down, and reports that it did. Without such sandboxes it does nothing.
+func (s *Summary) Hold(say func(line string)) bool {
+	if s.keep == nil {
+		return false
 	}
+	s.keep(say)
+	s.keep = nil
+	return true
 }
 
 // TeardownText returns the lines about what was torn down and what is still up, "" when nothing was deployed.
@@ -234,7 +283,7 @@ func (s *Summary) ExitCode() int {
 		return 128 + int(sig)
 	}
 	for _, r := range s.Runs {
-		if r.Outcome == Failed {
+		if r.Outcome == Failed || r.Outcome == Cancelled { // by `agent-env runs cancel`
 			return 1
 		}
 	}
@@ -258,6 +307,7 @@ func (s *Summary) Document() *doc.Object {
 		r.Scores, r.Failures = nonNil(r.Scores), nonNil(r.Failures)
 	}
 	o.Set("tasks", doc.MustFrom(nonNil(s.Runs)))
+	o.Set("tally", s.Tally().Document())
 	return o.Set("not_run", skipped).Set("torn_down", doc.MustFrom(nonNil(s.Ended))).Set("still_up", doc.MustFrom(nonNil(s.Left))).Set("signal", signal)
 }
 
@@ -270,34 +320,41 @@ func nonNil[T any](in []T) []T {
 
 // line is the run's line of the summary.
 func (r *Run) line() string {
-	s := fmt.Sprintf("%s v%d: ", r.Path, r.Version)
-	switch {
-	case !r.Started:
-		return s + "cancelled, didn't start"
-	case r.Outcome == Failed && r.Failures[0].Step == "":
-		f := r.Failures[0]
-		s += "failed: " + f.Class + ": " + oneLine(f.Error)
-	case r.Outcome == Failed:
-		parts := make([]string, len(r.Failures))
-		for i, f := range r.Failures {
-			parts[i] = "step '" + printable(f.Step) + "': " + f.Class + ": " + oneLine(f.Error)
-		}
-		s += "failed at " + strings.Join(parts, "; ")
-	default:
-		s += string(r.Outcome)
-	}
-	if r.Outcome != Failed && len(r.Scores) > 0 {
-		parts := make([]string, len(r.Scores))
-		for i, sc := range r.Scores {
-			parts[i] = printable(sc.Step) + ": " + shortFloat(sc.Value)
-		}
-		s += " (" + strings.Join(parts, ", ") + ")"
+	s := fmt.Sprintf("%s v%d: %s", r.Label(), r.Version, r.detail())
+	if !r.Started {
+		return s
 	}
 	s += fmt.Sprintf(", %.1fs, ", r.Seconds)
 	if r.Instance == "" {
 		return s + "no instance recorded"
 	}
 	return s + "instance " + r.Instance
+}
+
+// detail is the run's outcome, with what went wrong or the scores.
+func (r *Run) detail() string {
+	switch {
+	case !r.Started:
+		return "cancelled, didn't start"
+	case r.Outcome == Failed && len(r.Failures) == 0:
+		return string(Failed)
+	case r.Outcome == Failed && r.Failures[0].Step == "":
+		f := r.Failures[0]
+		return "failed: " + f.Class + ": " + oneLine(f.Error)
+	case r.Outcome == Failed:
+		parts := make([]string, len(r.Failures))
+		for i, f := range r.Failures {
+			parts[i] = "step '" + printable(f.Step) + "': " + f.Class + ": " + oneLine(f.Error)
+		}
+		return "failed at " + strings.Join(parts, "; ")
+	case len(r.Scores) == 0:
+		return string(r.Outcome)
+	}
+	parts := make([]string, len(r.Scores))
+	for i, sc := range r.Scores {
+		parts[i] = printable(sc.Step) + ": " + shortFloat(sc.Value)
+	}
+	return string(r.Outcome) + " (" + strings.Join(parts, ", ") + ")"
 }
 
 // models lists the models by role.

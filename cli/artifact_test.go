@@ -11,6 +11,9 @@ import (
 	"testing"
 
 	"agentenv/artifact"
+	"agentenv/runner"
+	queue "agentenv/runner/local"
+	"agentenv/sandbox"
 	"agentenv/store/doc"
 	"agentenv/store/document/sqlite"
 	"agentenv/store/object/localfs"
@@ -19,15 +22,27 @@ import (
 
 // bench is the program over a state folder of its own, in a folder with the given files.
 type bench struct {
-	t   *testing.T
-	dir string
-	app *App
+	t    *testing.T
+	dir  string
+	logs string // where logs of runs are; "" = nowhere
+	app  *App
 }
 
 // idle is a step that does nothing.
 type idle struct{}
 
 func (idle) Execute(context.Context, *task.Run) error { return nil }
+
+// noSandboxes is the teardown of runs that deploy nothing.
+type noSandboxes struct{}
+
+func (noSandboxes) Teardown(context.Context, string, *doc.Object) task.TeardownReport {
+	return task.TeardownReport{}
+}
+func (noSandboxes) Describe(context.Context, string, *doc.Object) []task.KeptSandbox { return nil }
+func (noSandboxes) Alive(context.Context, task.Sandbox) (bool, error)                { return true, nil }
+func (noSandboxes) Adopt(context.Context, string) error                              { return nil }
+func (noSandboxes) Discard(context.Context, string, []string) error                  { return nil }
 
 func newBench(t *testing.T, files map[string]string) *bench {
 	t.Helper()
@@ -66,8 +81,17 @@ func newBench(t *testing.T, files map[string]string) *bench {
 		if err != nil {
 			return nil, err
 		}
-		return &Services{Documents: docs, Artifacts: artifacts, Registry: reg, Tasks: task.NewTasks(reg, docs, nil, nil),
-			Instances: task.NewInstances(docs), Closers: []func() error{docs.Close}}, nil
+		records := runner.NewRecords(docs, sandbox.ThisProcess(), nil)
+		s := &Services{Documents: docs, Artifacts: artifacts, Registry: reg, Tasks: task.NewTasks(reg, docs, nil, nil),
+			Instances: task.NewInstances(docs), Reviews: task.NewReviews(docs, nil), Records: records, LogDir: b.logs, Teardown: noSandboxes{},
+			OwnerAlive: func(in *task.Instance) bool { return records.Alive(in.Owner) }, Closers: []func() error{docs.Close}}
+		engine := task.NewEngine(reg, docs, nil, nil)
+		engine.Owner.Alive = records.RunsStill
+		s.Engine, s.Tracker = engine, queue.NewTracker(records, nil)
+		s.Runner = func(c queue.Config) *queue.Runner {
+			return queue.New(queue.Deps{Engine: engine, Tasks: s.Tasks, Instances: s.Instances, Records: records, Teardown: s.Teardown}, c)
+		}
+		return s, nil
 	}
 	return b
 }

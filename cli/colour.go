@@ -6,10 +6,12 @@ import (
 )
 
 // Outcome colours: green for passed, red for failed, yellow for what lies between.
-var colours = map[string]string{"passed": "32", "failed": "31", "scored below 1": "33", "unscored": "33", "cancelled": "33"}
+var colours = map[string]string{"passed": "32", "failed": "31", "scored below 1": "33", "unscored": "33", "cancelled": "33",
+	"COMPLETED": "32", "PASSED": "32", "FAILED": "31", "CANCELED": "33"}
 
-// outcomeAt finds the outcome in a line about a run: "[tasks/a.json] passed in 1.0s", "  tasks/a.json v1: failed at …".
-var outcomeAt = regexp.MustCompile(`(?m)^(\[[^\n]*\] |  [^\n]*? v\d+: )(passed|failed|scored below 1|unscored|cancelled)( in |,| |:|\n|$)`)
+// outcomeAt finds the outcome in a line about a run: "[tasks/a.json] passed in 1.0s", "  tasks/a.json v1: failed at …", "[run 1] Run FAILED: …",
+// "  [t] PASSED score=1".
+var outcomeAt = regexp.MustCompile(`(?m)^(\[[^\n]*\] |  [^\n]*? v\d+: |(?:\[[^\n]*\] )?Run |  \[[^\n]*\] )(passed|failed|scored below 1|unscored|cancelled|COMPLETED|PASSED|FAILED|CANCELED)( in |,| |:|\n|$)`)
 
 // painter colours the outcomes in lines about runs. Every Write holds whole lines.
 type painter struct{ out io.Writer }

@@ -42,12 +42,20 @@ type liveStep struct {
 func (a *App) newDisplay(out io.Writer) *display {
 	d := &display{notes: a.Stderr, live: map[string]*liveLine{}}
 	if a.StdoutTerminal && out == a.Stdout && !a.verbose {
-		d.bars = mpb.New(mpb.WithOutput(out), mpb.WithRefreshRate(150*time.Millisecond))
+		d.bars = mpb.New(mpb.WithOutput(a.terminal()), mpb.WithRefreshRate(150*time.Millisecond))
 		out = d.bars
 		d.notes = d.bars
 	}
 	d.lines = bundle.NewLines(a.coloured(out), d.notes)
 	return d
+}
+
+// terminal is standard output as the file that it is, which tells its size; a terminal loses no output unseen.
+func (a *App) terminal() io.Writer {
+	if o, ok := a.Stdout.(*output); ok {
+		return o.w
+	}
+	return a.Stdout
 }
 
 // close ends the live lines; a second call is a no-op.
@@ -119,9 +127,9 @@ func (d *display) StepEnded(path string, e task.Event) {
 // RunEnded implements bundle.Progress.
 func (d *display) RunEnded(r *bundle.Run) {
 	d.mu.Lock()
-	if l := d.live[r.Path]; l != nil {
+	if l := d.live[r.Label()]; l != nil {
 		l.bar.Abort(true)
-		delete(d.live, r.Path)
+		delete(d.live, r.Label())
 	}
 	d.mu.Unlock()
 	d.lines.RunEnded(r)

@@ -134,5 +134,5 @@ const baseFieldsText = `Every step has these fields:
 A task file is a JSON array of steps, or (ours) an object with the array under ` + "`steps`" + ` and beside it ` + "`max_parallel_steps`" + ` (how many steps of a run go on at once; 0 = no limit) and ` +
 	"`fail_fast`" + ` (a failure that fails the task cancels the steps still running).
 
-Placeholders ` + "`<name>`" + ` in any string of a step are replaced by the value of ` + "`name`" + ` in the run's seed; runs of a bundle have no seed, batches of stored tasks (not yet in this version) do.
+Placeholders ` + "`<name>`" + ` in any string of a step are replaced by the value of ` + "`name`" + ` in the run's seed; runs of a bundle have no seed, those of ` + "`agent-env task run-batch`" + ` have a row of a table each.
 `

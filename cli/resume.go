@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"agentenv/bundle"
+	"agentenv/task"
 )
 
 func (a *App) taskResume() *cobra.Command {
@@ -30,14 +31,40 @@ func (a *App) resumeRun(cmd *cobra.Command, args []string, f runFlags) error {
 	if len(args) > 0 {
 		return usagef(cmd, "--resume goes on with a stored run and takes no BUNDLE")
 	}
-	for _, name := range []string{"task", "eval", "model", "user-model", "judge-model", "agent", "sandbox", "dry-run"} {
+	for _, name := range []string{"task", "eval", "model", "user-model", "judge-model", "agent", "sandbox", "dry-run", "k", "rerun", "group"} {
 		if cmd.Flags().Changed(name) {
 			return usagef(cmd, "--resume goes on with the run as it began; it does not go with --%s", name)
 		}
 	}
-	return a.run(cmd, f, func(s *Services, sig *signals, _ *display, _ io.Writer) (plan *bundle.Plan, err error) {
+	if err := f.check(cmd); err != nil {
+		return err
+	}
+	return a.run(cmd, &f, a.ofStored(cmd, f.resume, (*bundle.Runner).Resume))
+}
+
+func (a *App) taskVerify() *cobra.Command {
+	f := runFlags{parallel: 1}
+	var id string
+	cmd := &cobra.Command{Use: "verify", Short: "Run the verifiers of a run once more, and nothing else",
+		Long: "Grades a run that has ended again: its verifier steps run on what it recorded and on those of its sandboxes that still live (see --keep), as a run of its own, " +
+			"which names the one it verifies. That one stays as it is, and so does what it deployed.",
+		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(cmd); err != nil {
+				return err
+			}
+			return a.run(cmd, &f, a.ofStored(cmd, id, (*bundle.Runner).Verify))
+		}}
+	cmd.Flags().StringVar(&id, "id", "", "the run, by its instance id or its run id (required)")
+	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print the summary as one JSON document on standard output, progress on standard error")
+	_ = cmd.MarkFlagRequired("id")
+	return cmd
+}
+
+// ofStored prepares what is made of one stored run.
+func (a *App) ofStored(cmd *cobra.Command, id string, plan func(*bundle.Runner, *task.Task, *task.Instance) *bundle.Plan) func(*Services, *signals, *display, io.Writer) (*bundle.Plan, error) {
+	return func(s *Services, sig *signals, _ *display, _ io.Writer) (p *bundle.Plan, err error) {
 		err = sig.during(cmd.Context(), func(ctx context.Context) error {
-			in, err := s.Instances.Get(ctx, f.resume)
+			in, err := instance(ctx, s, id)
 			if err != nil {
 				return err
 			}
@@ -45,9 +72,9 @@ func (a *App) resumeRun(cmd *cobra.Command, args []string, f runFlags) error {
 			if err != nil {
 				return err
 			}
-			plan = s.Bundles.Resume(t, in)
+			p = plan(s.Bundles, t, in)
 			return nil
 		})
-		return plan, err
-	})
+		return p, err
+	}
 }

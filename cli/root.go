@@ -22,6 +22,8 @@ import (
 const (
 	exitError = 1 // a domain error, a failed run or check, a refused change
 	exitUsage = 2 // a command line that is no command
+
+	exitSignal = 128 // and the number of the signal that ended it
 )
 
 // App is what the program hands to its commands. Nothing in it is opened before a command needs it.
@@ -37,8 +39,12 @@ type App struct {
 	Open func(ctx context.Context, log *slog.Logger) (*Services, error)
 	// Config reads the configuration; a broken file shows in what is read of it.
 	Config func() *config.Config
+	// Traces begins the trace of a command, and returns what ends it; file gets the spans as OTLP JSON ("" = none).
+	Traces func(ctx context.Context, command, file string) (traced context.Context, end func() error, err error)
 
 	verbose bool
+	trace   string
+	untrace func() error // ends the trace of this command
 }
 
 // usageError is a command line that is no command: it is printed with the usage line and ends with exit code 2.
@@ -68,15 +74,20 @@ func (a *App) Run(ctx context.Context, args []string) int {
 	a.Stdout = out
 	root.SetOut(out)
 	root.SetErr(a.Stderr)
+	a.untrace = func() error { return nil }
 	cmd, err := root.ExecuteContextC(ctx)
-	if lost := out.failed(); lost != nil {
-		err = lost
-	}
-	if err == nil {
-		return 0
+	if lost := a.untrace(); lost != nil { // which costs the run nothing
+		fmt.Fprintf(a.Stderr, "trace: %s\n", lost)
 	}
 	var code exit
-	if errors.As(err, &code) {
+	ended := errors.As(err, &code)
+	if lost := out.failed(); lost != nil && (!ended || code < exitSignal) { // a terminal that is closed sends a signal as well
+		err, ended = lost, false
+	}
+	switch {
+	case err == nil:
+		return 0
+	case ended:
 		return int(code)
 	}
 	var usage usageError
@@ -136,18 +147,27 @@ func (a *App) root() *cobra.Command {
 					return fault.New(fault.NotFound, "%s=%d not found: versions begin at 1", name, n)
 				}
 				if err == nil && n < least {
-					return usagef(cmd, "--%s must be at least %d, not %d", name, least, n)
+					return usagef(cmd, "--%s must be at least %d, not %d", f.Name, least, n)
 				}
 			}
-			return nil
+			if a.Traces == nil {
+				return nil
+			}
+			traced, end, err := a.Traces(cmd.Context(), cmd.CommandPath(), a.trace)
+			if err == nil {
+				a.untrace = end
+				cmd.SetContext(traced)
+			}
+			return err
 		},
 	}
 	root.SetVersionTemplate("agent-env {{.Version}}\n")
 	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "log what is done, on stderr")
+	root.PersistentFlags().StringVar(&a.trace, "trace", "", "write the trace of what is done to this file, as OTLP JSON")
 	root.Flags().BoolP("help", "h", false, "show this help")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{cmd, err} })
 	root.AddCommand(
-		a.runCommand(), a.taskCommand(), a.bundleCommand(), a.artifactCommand(), a.stepsCommand(), a.runsCommand(), a.sandboxCommand(), a.doctorCommand(),
+		a.runCommand(), a.taskCommand(), a.evalCommand(), a.bundleCommand(), a.artifactCommand(), a.stepsCommand(), a.runsCommand(), a.reviewCommand(), a.sandboxCommand(), a.doctorCommand(),
 		a.configCommand(),
 	)
 	return root

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"runtime"
 
 	"github.com/spf13/cobra"
 
 	"agentenv/bundle"
+	"agentenv/task"
 )
 
 type runFlags struct {
@@ -16,7 +16,14 @@ type runFlags struct {
 	model, user, judge   string
 	resume               string
 	keep, dryRun, asJSON bool
-	parallel             int
+	failFast             bool
+	parallel, times      int
+	maxParallelSteps     int
+	junit, outputDir     string
+	rerun                []string
+	group                string
+
+	again *bundle.Again // what of an earlier invocation runs again; nil = every selected task
 }
 
 func (a *App) runCommand() *cobra.Command {
@@ -43,11 +50,11 @@ func (a *App) runCommand() *cobra.Command {
 			if f.dryRun && f.asJSON {
 				return usagef(cmd, "--dry-run has no --json form")
 			}
-			if f.parallel < 1 {
-				return usagef(cmd, "-j must be at least 1")
+			if err := f.check(cmd); err != nil {
+				return err
 			}
-			return a.run(cmd, f, func(s *Services, sig *signals, show *display, out io.Writer) (*bundle.Plan, error) {
-				return a.planned(cmd, s, sig, show, out, args[0], f)
+			return a.run(cmd, &f, func(s *Services, sig *signals, show *display, out io.Writer) (*bundle.Plan, error) {
+				return a.planned(cmd, s, sig, show, out, args[0], &f)
 			})
 		},
 		ValidArgsFunction: a.completeBundles,
@@ -63,17 +70,21 @@ func (a *App) runCommand() *cobra.Command {
 	fl.BoolVar(&f.keep, "keep", false, "leave what finished tasks deployed up until a signal comes")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "check everything and say what would be written and run")
 	fl.StringVar(&f.resume, "resume", "", "go on with this run (an instance id) from what it has done, instead of starting a BUNDLE")
-	fl.IntVarP(&f.parallel, "jobs", "j", defaultJobs(), "tasks at a time")
+	jobsFlag(fl, &f.parallel)
+	fl.IntVar(&f.times, "k", 1, "run each task this many times")
+	fl.IntVar(&f.maxParallelSteps, "max-parallel-steps", 0, "steps of a run at a time, for these runs in place of the task's own max_parallel_steps")
+	fl.BoolVar(&f.failFast, "fail-fast", false, "end a run's other steps as soon as one has failed for good, for these runs in place of the task's own fail_fast")
+	fl.StringVar(&f.junit, "junit", "", "write a report as JUnit XML to this file")
+	fl.StringVar(&f.outputDir, "output-dir", "", "write each run's final context and a summary as JSON into this folder, which must be empty or new")
+	fl.StringSliceVar(&f.rerun, "rerun", nil, "run again only what ended in one of these classes, separated by commas, the last time that the bundle ran: "+classNames())
+	fl.StringVar(&f.group, "group", "", "with --rerun: the run group to look at, in place of the last one")
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", a.completeProviders)
 	fl.BoolVar(&f.asJSON, "json", false, "print the summary as one JSON document on standard output, progress on standard error")
 	return cmd
 }
 
-// defaultJobs is four tasks a core: tasks mostly wait.
-func defaultJobs() int { return max(4, 4*runtime.NumCPU()) }
-
 // run runs what prepare plans (nil without an error: there is nothing to run), shows its progress and sums up.
-func (a *App) run(cmd *cobra.Command, f runFlags, prepare func(*Services, *signals, *display, io.Writer) (*bundle.Plan, error)) error {
+func (a *App) run(cmd *cobra.Command, f *runFlags, prepare func(*Services, *signals, *display, io.Writer) (*bundle.Plan, error)) error {
 	sig, stop := watchSignals()
 	defer stop()
 	out := a.Stdout
@@ -90,6 +101,11 @@ func (a *App) run(cmd *cobra.Command, f runFlags, prepare func(*Services, *signa
 	}
 	defer s.Close()
 	logs.dir = s.LogDir
+	reports, err := openReports(f)
+	if err != nil {
+		return err
+	}
+	defer reports.close()
 	plan, err := prepare(s, sig, show, out)
 	switch code := sig.code(); {
 	case code != 0:
@@ -98,25 +114,32 @@ func (a *App) run(cmd *cobra.Command, f runFlags, prepare func(*Services, *signa
 	case err != nil || plan == nil:
 		return err
 	}
-	sum := plan.Run(cmd.Context(), bundle.RunOptions{Runs: s.Engine, Teardown: s.Teardown, Parallel: f.parallel, Keep: f.keep,
-		Model: f.model, UserModel: f.user, JudgeModel: f.judge, Progress: show, Signals: sig.ch})
+	o := f.options(cmd)
+	o.Runs, o.Tracker, o.Teardown, o.Progress, o.Signals, o.Output = s.Engine, s.Tracker, s.Teardown, show, sig.ch, reports.output
+	if text := cmd.Flags().Arg(0); text != "" {
+		o.Repeat = func(name string) string { return f.repeat(cmd, text, name) }
+	}
+	sum := plan.Run(cmd.Context(), o)
 	show.close()
 	if sum.Refused != nil {
 		return sum.Refused
 	}
 	say := func(line string) { fmt.Fprintln(out, line) }
+	lost := reports.write(sum)
 	io.WriteString(a.coloured(out), sum.Text())
-	sum.Hold(say)
+	if sum.Hold(say) {
+		lost = reports.write(sum) // what was torn down
+	}
 	io.WriteString(out, sum.TeardownText())
 	if len(sum.Left) > 0 {
 		fmt.Fprintln(a.Stderr, "`agent-env sandbox prune` removes what is still up once this process has ended")
 	}
 	for _, r := range sum.Runs {
 		if file := logs.of(r.Instance); file != "" && r.Outcome == bundle.Failed {
-			fmt.Fprintf(a.Stderr, "log of %s: %s\n", r.Path, file)
+			fmt.Fprintf(a.Stderr, "log of %s: %s\n", r.Label(), file)
 		}
 		if r.Resumes {
-			fmt.Fprintf(a.Stderr, "go on with %s: agent-env run --resume %s\n", r.Path, shellWord(r.Instance))
+			fmt.Fprintf(a.Stderr, "go on with %s: agent-env run --resume %s\n", r.Label(), shellWord(r.Instance))
 		}
 	}
 	if f.asJSON {
@@ -124,14 +147,20 @@ func (a *App) run(cmd *cobra.Command, f runFlags, prepare func(*Services, *signa
 			return err
 		}
 	}
+	if lost != nil {
+		fmt.Fprintf(a.Stderr, "Error: %s\n", lost)
+	}
 	if code := sum.ExitCode(); code != 0 {
 		return exit(code)
+	}
+	if lost != nil {
+		return exit(exitError)
 	}
 	return nil
 }
 
 // planned resolves and writes a bundle; a dry run only says what it would do, and plans nothing.
-func (a *App) planned(cmd *cobra.Command, s *Services, sig *signals, show *display, out io.Writer, text string, f runFlags) (*bundle.Plan, error) {
+func (a *App) planned(cmd *cobra.Command, s *Services, sig *signals, show *display, out io.Writer, text string, f *runFlags) (*bundle.Plan, error) {
 	b, release, err := s.Catalog.Open(text, a.Env("HOME"))
 	if err != nil {
 		return nil, err
@@ -142,7 +171,18 @@ func (a *App) planned(cmd *cobra.Command, s *Services, sig *signals, show *displ
 	}
 	var plan *bundle.Plan
 	err = sig.during(cmd.Context(), func(ctx context.Context) (err error) {
-		if plan, err = s.Bundles.Plan(ctx, b, f.sel); err != nil || !f.dryRun {
+		sel := f.sel
+		if len(f.rerun) > 0 {
+			if sel.Tasks, err = a.rerun(ctx, s, b, f, out); err != nil {
+				return err
+			}
+			sel.Evals = nil
+			if len(sel.Tasks) == 0 {
+				plan = &bundle.Plan{}
+				return nil
+			}
+		}
+		if plan, err = s.Bundles.Plan(ctx, b, sel); err != nil || !f.dryRun {
 			return err
 		}
 		text, err := plan.DryRun(ctx)
@@ -155,8 +195,28 @@ func (a *App) planned(cmd *cobra.Command, s *Services, sig *signals, show *displ
 	if err != nil || f.dryRun {
 		return nil, err
 	}
+	if f.again != nil && len(f.again.Tasks()) == 0 {
+		return plan, nil
+	}
 	err = sig.during(cmd.Context(), func(ctx context.Context) error { return plan.Materialize(ctx, show.lines.Say, show.Note) })
 	return plan, err
+}
+
+// rerun says what of an earlier invocation runs again and returns the ids of the tasks.
+func (a *App) rerun(ctx context.Context, s *Services, b *bundle.Bundle, f *runFlags, out io.Writer) ([]string, error) {
+	r := bundle.Rerun{Group: f.group}
+	for _, class := range f.rerun {
+		r.Classes = append(r.Classes, task.Class(class))
+	}
+	again, err := s.Bundles.Again(ctx, b, f.sel, s.Instances, r)
+	if err != nil {
+		return nil, err
+	}
+	f.again = again
+	for _, line := range again.Lines {
+		fmt.Fprintln(out, line)
+	}
+	return again.Tasks(), nil
 }
 
 func (a *App) completeProviders(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {

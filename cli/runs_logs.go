@@ -28,10 +28,11 @@ func (a *App) runsLogs() *cobra.Command {
 }
 
 func (a *App) printLog(ctx context.Context, s *Services, id string, follow bool) error {
-	in, err := s.Instances.Get(ctx, id)
+	in, err := instance(ctx, s, id)
 	if err != nil {
 		return err
 	}
+	id = in.ID
 	f, err := os.Open(logFile(s.LogDir, in.ID))
 	if errors.Is(err, fs.ErrNotExist) {
 		return fault.New(fault.NotFound, "there is no log of %s here: another program ran it, or it was removed by its age", id)

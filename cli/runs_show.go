@@ -14,7 +14,7 @@ import (
 )
 
 func (a *App) runsShow() *cobra.Command {
-	var asJSON bool
+	var asJSON, times bool
 	cmd := &cobra.Command{Use: "show INSTANCE", Short: "Show one run: its steps, scores, failures and sandboxes", Args: cobra.ExactArgs(1),
 		Long: "Shows a run as far as it has come. `agent-env task get-instance --json` prints the whole record.",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -23,13 +23,19 @@ func (a *App) runsShow() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if asJSON {
+				switch {
+				case asJSON && times:
+					return a.printJSON(v.document(s).Set("time", v.spent().document()))
+				case asJSON:
 					return a.printJSON(v.document(s))
+				case times:
+					return a.showTimes(v)
 				}
 				return a.showRun(s, v)
 			})
 		}}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	cmd.Flags().BoolVar(&times, "time", false, "show where the time of the run went")
 	return cmd
 }
 
@@ -38,6 +44,7 @@ type runView struct {
 	in     *task.Instance
 	steps  []stepView
 	scores []task.Score
+	rows   []task.Row
 }
 
 type stepView struct {
@@ -47,11 +54,11 @@ type stepView struct {
 
 // viewRun reads a run, and its task where that is still there, for the steps that have not ended.
 func viewRun(ctx context.Context, s *Services, id string) (*runView, error) {
-	in, err := s.Instances.Get(ctx, id)
+	in, err := instance(ctx, s, id)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.Instances.Journal(ctx, id)
+	rows, err := s.Instances.Journal(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +71,7 @@ func viewRun(ctx context.Context, s *Services, id string) (*runView, error) {
 			t = seeded
 		}
 	}
-	v := &runView{in: in, scores: task.Scores(t, in.Context)}
+	v := &runView{in: in, rows: rows, scores: task.Scores(t, in.Context)}
 	ended := map[string]string{}
 	for _, row := range rows {
 		ended[row.StepID] = row.RecordedAt

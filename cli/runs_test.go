@@ -12,6 +12,7 @@ import (
 
 	"agentenv/store/doc"
 	"agentenv/store/document"
+	"agentenv/task"
 )
 
 // TestRunsList lists runs that ended, one that goes on and one whose process is gone.
@@ -22,7 +23,7 @@ func TestRunsList(t *testing.T) {
 	b.app.Open = func(ctx context.Context, log *slog.Logger) (*Services, error) {
 		s, err := open(ctx, log)
 		if err == nil {
-			s.OwnerAlive = func(o *doc.Object) bool { return o.Str("start") == "alive" }
+			s.OwnerAlive = func(in *task.Instance) bool { return in.Owner.Str("start") == "alive" }
 		}
 		return s, err
 	}
@@ -164,7 +165,7 @@ func TestRunsLogs(t *testing.T) {
 	b.app.Open = func(ctx context.Context, log *slog.Logger) (*Services, error) {
 		s, err := open(ctx, log)
 		if err == nil {
-			s.LogDir, s.OwnerAlive = filepath.Join(b.dir, "logs"), func(*doc.Object) bool { return true }
+			s.LogDir, s.OwnerAlive = filepath.Join(b.dir, "logs"), func(*task.Instance) bool { return true }
 		}
 		return s, err
 	}

@@ -6,6 +6,8 @@ import (
 
 	"agentenv/artifact"
 	"agentenv/bundle"
+	"agentenv/runner"
+	"agentenv/runner/local"
 	"agentenv/sandbox"
 	"agentenv/store/doc"
 	"agentenv/store/document"
@@ -19,12 +21,17 @@ type Services struct {
 	Registry  *task.Registry
 	Tasks     *task.Tasks
 	Instances *task.Instances
+	Reviews   *task.Reviews
 	Sandboxes *sandbox.Manager
 	Bundles   *bundle.Runner
 	Catalog   *bundle.Catalog
 	Engine    task.Runs
-	// OwnerAlive reports whether the process that a run names as its owner still lives.
-	OwnerAlive func(*doc.Object) bool
+	Records   *runner.Records
+	Tracker   task.Tracker // of the runs that a command runs by itself
+	// Runner returns a runner over the queue; the caller starts and stops it.
+	Runner func(local.Config) *local.Runner
+	// OwnerAlive reports whether the process that runs an instance, which names an owner, still lives.
+	OwnerAlive func(*task.Instance) bool
 	Teardown   task.Teardown
 	LogDir     string // where the logs of runs go
 	StateRoot  string

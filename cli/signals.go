@@ -64,3 +64,21 @@ func (s *signals) code() int {
 	}
 	return 0
 }
+
+// second runs fn and calls halt when a signal comes meanwhile; it reports whether one came.
+func (s *signals) second(halt func(), fn func()) (came bool) {
+	done := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-done:
+		case <-s.ch:
+			came = true
+			halt()
+		}
+	})
+	fn()
+	close(done)
+	watch.Wait()
+	return came
+}

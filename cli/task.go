@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +15,7 @@ import (
 )
 
 func (a *App) taskCommand() *cobra.Command {
-	return newGroup("task", "Stored tasks and the records of their runs", a.taskCreate(), a.taskGet(), a.taskValidate(), a.taskGetInstance(), a.taskResume())
+	return newGroup("task", "Stored tasks and the records of their runs", a.taskCreate(), a.taskGet(), a.taskValidate(), a.taskGetInstance(), a.taskRun(), a.taskRunBatch(), a.taskResume(), a.taskVerify())
 }
 
 func (a *App) taskCreate() *cobra.Command {
@@ -129,16 +130,39 @@ func (a *App) taskValidate() *cobra.Command {
 				checked++
 			}
 		}
-		fmt.Fprintf(a.Stdout, "Task %s version=%d: %d of %d steps have preflight checks, none found a problem.\n", t.ID, t.Version, checked, len(t.Steps))
+		fmt.Fprintf(a.Stdout, "Task %s version=%d: %d of %d steps have preflight checks, none found a problem.\n%s\n", t.ID, t.Version, checked, len(t.Steps), limitsLine(t))
 		return nil
 	}), &id, &version)
+}
+
+// limitsLine says what a task limits, under the names that its document has for it.
+func limitsLine(t *task.Task) string {
+	var limits, timeouts []string
+	if t.MaxParallelSteps > 0 {
+		limits = append(limits, fmt.Sprintf("max_parallel_steps %d", t.MaxParallelSteps))
+	}
+	if t.FailFast {
+		limits = append(limits, "fail_fast true")
+	}
+	for _, step := range t.Steps {
+		if step.Timeout > 0 {
+			timeouts = append(timeouts, fmt.Sprintf("%s %g", step.ID, step.Timeout.Seconds()))
+		}
+	}
+	if len(timeouts) > 0 {
+		limits = append(limits, "step_timeout_seconds of "+strings.Join(timeouts, ", "))
+	}
+	if len(limits) == 0 {
+		return "Limits: none"
+	}
+	return "Limits: " + strings.Join(limits, "; ")
 }
 
 func (a *App) taskGetInstance() *cobra.Command {
 	var id string
 	var asJSON bool
 	cmd := a.command("get-instance", "Print the record of a run", func(ctx context.Context, s *Services) error {
-		in, err := s.Instances.Get(ctx, id)
+		in, err := instance(ctx, s, id)
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -91,5 +92,19 @@ func TestTaskLines(t *testing.T) {
 	b := newBench(t, map[string]string{"t.json": `[{"type":"plain","id":"a"},{"type":"fixed","id":"b"},{"type":"checked","id":"c"}]`})
 	b.prints("task create @/t.json --id t", "Reading steps from @/t.json...\n  Step 1/3: plain id=a version=1\n  Step 2/3: fixed id=b version=1\n"+
 		"  Step 3/3: checked id=c version=1\nCreating task 't' with 3 steps...\nCreated task: id=t version=1 steps=3\n")
-	b.prints("task validate --id t", "Task t version=1: 1 of 3 steps have preflight checks, none found a problem.\n")
+	b.prints("task validate --id t", "Task t version=1: 1 of 3 steps have preflight checks, none found a problem.\nLimits: none\n")
+	// Limits come with bundles and stored tasks; the reference's `task create` takes no task in object form.
+	s, err := b.app.Open(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := doc.ParseObject([]byte(`{"id":"lim","type":"task","version":1,"max_parallel_steps":2,"fail_fast":true,"steps":[{"type":"plain","id":"a","version":1,"step_timeout_seconds":30},
+		{"type":"plain","id":"b","version":1},{"type":"plain","id":"c","version":1,"step_timeout_seconds":1.5}]}`), doc.Options{})
+	if err == nil {
+		err = s.Documents.Insert(t.Context(), "tasks", d)
+	}
+	if err = errors.Join(err, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	b.prints("task validate --id lim", "Task lim version=1: 0 of 3 steps have preflight checks, none found a problem.\nLimits: max_parallel_steps 2; fail_fast true; step_timeout_seconds of a 30, c 1.5\n")
 }

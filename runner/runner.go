@@ -33,6 +33,7 @@ type Request struct {
 	AgentArtifactID string        // "" = none
 	Metadata        *doc.Object   // initial context.metadata: run_group_id, task_id, seed, keep, start_step, user_overrides, …
 	Instance        string        // continue this stored instance with its context; "" = a fresh one
+	Context         *doc.Object   // what a fresh instance begins with, Metadata merged over its metadata; nil = empty
 	Observer        task.Observer // hears the steps when this process runs it; may be nil
 }
 
@@ -55,6 +56,9 @@ type Record struct {
 	Overrides   *doc.Object // {agent_model, agent_artifact_id, metadata}, without secrets
 	Owner       *doc.Object // {host, pid, seen} and, ours, {boot, start}; nil = nobody
 	Cancel      string      // ours: the reason of a request to cancel it that its owner has not obeyed yet; "" = none
+	Continues   bool        // ours: it continues an instance that was there before it
+	Withheld    bool        // ours: it was given secrets, which only the process that took it has
+	Context     *doc.Object // ours: what its instance begins with, without secrets; nil = empty
 	Document    *doc.Object // as stored
 }
 

@@ -12,8 +12,11 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"agentenv/fault"
 	"agentenv/sandbox/place"
+	"agentenv/telemetry"
 )
 
 // Time limits of the manager.
@@ -187,7 +190,9 @@ func modes(in []Mode) string {
 // Deploy creates a sandbox on the first provider of the spec that can take it: its ledger row first, then the gate's turn,
 // Prepare outside any creation deadline, Create. When ctx ends while a creation is in flight, what it makes is removed before
 // Deploy returns. progress gets plain lines. The handle belongs to the manager.
-func (m *Manager) Deploy(ctx context.Context, providers string, s Spec, progress func(string)) (Machine, error) {
+func (m *Manager) Deploy(ctx context.Context, providers string, s Spec, progress func(string)) (_ Machine, err error) {
+	ctx, span := telemetry.Start(ctx, "sandbox create", attribute.String("agentenv.sandbox.name", s.Name), attribute.String("agentenv.sandbox.mode", string(s.Mode)))
+	defer func() { span.End(err) }()
 	links, err := m.Validate(providers, s)
 	if err != nil {
 		return nil, err
@@ -209,6 +214,7 @@ func (m *Manager) Deploy(ctx context.Context, providers string, s Spec, progress
 	m.mu.Lock()
 	m.handles[machine.Info().ID] = done(machine, s.Owner.Instance)
 	m.mu.Unlock()
+	span.Set(attribute.String("agentenv.sandbox.id", machine.Info().ID))
 	return machine, nil
 }
 
@@ -340,7 +346,11 @@ func (m *Manager) Place(ctx context.Context, rec Record, container string) (plac
 	if err != nil {
 		return nil, err
 	}
-	return PlaceOf(ctx, rec, machine, container)
+	p, err := PlaceOf(ctx, rec, machine, container)
+	if err != nil {
+		return nil, err
+	}
+	return place.Traced(ctx, p), nil
 }
 
 // Confirm asks the provider anew, past the handle that callers share, whether a recorded sandbox and the place where its steps
@@ -380,7 +390,8 @@ func (m *Manager) of(rec Record) (Provider, error) {
 	return m.Provider(name)
 }
 
-// Terminate ends a recorded sandbox within TerminateLimit and marks its ledger row; done twice it is done.
+// Terminate ends a recorded sandbox within TerminateLimit and marks its ledger row; done twice it is done. A removal that fails is
+// tried twice more.
 func (m *Manager) Terminate(ctx context.Context, rec Record) error {
 	p, err := m.of(rec)
 	if err != nil {
@@ -388,7 +399,19 @@ func (m *Manager) Terminate(ctx context.Context, rec Record) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, TerminateLimit, fault.New(fault.Timeout, "timed out after %ds", int(TerminateLimit.Seconds())))
 	defer cancel()
-	if err := p.Terminate(ctx, rec.ID); err != nil {
+	err = p.Terminate(ctx, rec.ID)
+	for _, pause := range []time.Duration{500 * time.Millisecond, 2 * time.Second} {
+		if err == nil || ctx.Err() != nil {
+			break
+		}
+		m.log.Warn("a sandbox could not be ended and is tried again", "sandbox", rec.ID, "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+			err = p.Terminate(ctx, rec.ID)
+		}
+	}
+	if err != nil {
 		m.mark(context.WithoutCancel(ctx), rec.ID, Ending)
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 			return context.Cause(ctx)

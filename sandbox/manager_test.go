@@ -20,6 +20,8 @@ type backend struct {
 	name      string
 	caps      sandbox.Capabilities
 	createErr error
+	stuck     int           // how many attempts to end something fail
+	slow      time.Duration // how long ending something takes
 	hold      chan struct{} // when set, Create waits for it and does not look at its context: a request already in flight
 
 	mu         sync.Mutex
@@ -85,9 +87,18 @@ func (b *backend) Attach(_ context.Context, id string) (sandbox.Machine, error) 
 	return machine{sandbox.Info{ID: id, Type: b.name, Mode: sandbox.VM}}, nil
 }
 
-func (b *backend) Terminate(_ context.Context, id string) error {
+func (b *backend) Terminate(ctx context.Context, id string) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(b.slow):
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.stuck > 0 {
+		b.stuck--
+		return fault.New(fault.Unavailable, "it does not let go of %s", id)
+	}
 	delete(b.machines, id)
 	return nil
 }
@@ -142,6 +153,61 @@ func TestDeployWritesTheLedgerAndTerminateEndsIt(t *testing.T) {
 	}
 	if _, err := m.Attach(ctx, rec); !fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "run the whole task again") {
 		t.Errorf("attach to a gone sandbox: %v", err)
+	}
+}
+
+// TestTerminateTriesAgain ends a sandbox that lets go at the third attempt, and names one that does not.
+func TestTerminateTriesAgain(t *testing.T) {
+	for _, c := range []struct {
+		stuck int
+		state sandbox.State
+	}{{2, sandbox.Gone}, {3, sandbox.Ending}} {
+		t.Run(fmt.Sprint(c.stuck), func(t *testing.T) {
+			t.Parallel()
+			b := newBackend("fake", sandbox.VM)
+			m, ledger := newManager(t, 4, b)
+			made, err := m.Deploy(t.Context(), "", vm("run-1"), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.stuck = c.stuck
+			err = m.Terminate(t.Context(), sandbox.Record{Name: "box", ID: made.Info().ID, Type: "fake", Mode: sandbox.VM})
+			if (err == nil) != (c.state == sandbox.Gone) || err != nil && !strings.Contains(err.Error(), made.Info().ID) {
+				t.Error(err)
+			}
+			if row, _ := ledger.Get(t.Context(), made.Info().ID); row == nil || row.State != c.state {
+				t.Errorf("its row is %+v", row)
+			}
+		})
+	}
+}
+
+// TestManyEndSideBySide ends 100 sandboxes in the time of a few.
+func TestManyEndSideBySide(t *testing.T) {
+	const n, each = 100, 200 * time.Millisecond
+	b := newBackend("fake", sandbox.VM)
+	m, _ := newManager(t, n, b)
+	var recs []sandbox.Record
+	for i := range n {
+		made, err := m.Deploy(t.Context(), "", vm(fmt.Sprint("run-", i)), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		recs = append(recs, sandbox.Record{Name: "box", ID: made.Info().ID, Type: "fake", Mode: sandbox.VM})
+	}
+	b.slow = each
+	began := time.Now()
+	var all sync.WaitGroup
+	for _, rec := range recs {
+		all.Go(func() {
+			if err := m.Terminate(t.Context(), rec); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if took := time.Since(began); b.up() != 0 || took > n*each/4 {
+		t.Errorf("%d are left after %s", b.up(), took)
 	}
 }
 

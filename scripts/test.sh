@@ -24,3 +24,6 @@ go test ./...
 
 part "all tests, with the race detector"
 CGO_ENABLED=1 go test -race -tags integration -timeout 20m ./...
+
+part "traces to the OpenTelemetry collector's receiver, a module of its own"
+(cd test/otlp && go vet ./... && go test ./...)

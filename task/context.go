@@ -1,6 +1,9 @@
 package task
 
 import (
+	"slices"
+
+	"agentenv/fault"
 	"agentenv/store/doc"
 )
 
@@ -22,6 +25,46 @@ func NewContext() *doc.Object {
 		c.Set(k, nil)
 	}
 	return c
+}
+
+// initialContext returns the context that a run begins with, of which the caller may change the metadata; Invalid when the one that was given is no
+// context.
+func initialContext(o Options) (*doc.Object, error) {
+	c := NewContext()
+	for _, k := range o.Context.Keys() {
+		v := o.Context.Value(k)
+		switch {
+		case v == nil:
+			continue
+		case k == "metadata":
+			if _, ok := v.(*doc.Object); !ok {
+				return nil, fault.New(fault.Invalid, "the context to begin with: metadata must be an object, not %s", doc.TypeName(v))
+			}
+		case slices.Contains(typedLists, k):
+			if err := listOfObjects(v); err != nil {
+				return nil, fault.At(err, "the context to begin with: %s", k)
+			}
+		}
+		c.Set(k, v)
+	}
+	meta := c.Obj("metadata").Clone()
+	for _, k := range o.Metadata.Keys() {
+		meta.Set(k, o.Metadata.Value(k))
+	}
+	return c.Set("metadata", meta), nil
+}
+
+func listOfObjects(v any) error {
+	list, ok := v.([]any)
+	if !ok {
+		return fault.New(fault.Invalid, "a list is needed, not %s", doc.TypeName(v))
+	}
+	for i, el := range list {
+		if _, ok := el.(*doc.Object); !ok {
+			return fault.New(fault.Invalid, "entry %d must be an object, not %s", i, doc.TypeName(el))
+		}
+	}
+	return nil
 }
 
 // lookup returns the value at a path of keys.

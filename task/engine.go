@@ -47,11 +47,44 @@ var _ Runs = (*Engine)(nil)
 // What the run deployed is still up when Run returns.
 func (e *Engine) Run(ctx context.Context, t *Task, o Options) (*Result, error) {
 	ctx = store.WithRunScope(ctx, t.ID)
-	meta := o.Metadata.Clone()
+	initial, err := initialContext(o)
+	if err != nil {
+		return nil, err
+	}
+	meta := initial.Obj("metadata")
 	if meta.Str("run_group_id") == "" {
 		meta.Set("run_group_id", randomHex())
 	}
-	seeded, err := e.registry.Substitute(t, meta.Obj("seed"))
+	seeded, err := e.runnable(t, meta.Obj("seed"))
+	if err != nil {
+		return nil, err
+	}
+	start, end, err := runRange(seeded, o)
+	if err != nil {
+		return nil, err
+	}
+	dropOldFailures(meta, seeded.Steps[start:end])
+	if o.AgentModel != "" {
+		initial.Set("agent_model", o.AgentModel)
+	}
+	if o.AgentArtifactID != "" {
+		initial.Set("agent_artifact_id", o.AgentArtifactID)
+	}
+	x := &execution{engine: e, task: seeded, start: start, end: end, log: e.runLog(o, meta), began: e.now(), keeper: o.Keeper, classes: map[string]Class{}}
+	x.watch = &watch{observer: o.Observer, log: x.log}
+	for _, s := range seeded.Steps[:start] {
+		x.carried = append(x.carried, Completion{StepID: s.ID, Status: "success"})
+	}
+	if err := x.register(ctx, o.Instance, initial); err != nil {
+		return nil, err
+	}
+	res := x.run(ctx)
+	return res, res.Err
+}
+
+// runnable returns the task with its seed put in, or why it cannot run.
+func (e *Engine) runnable(t *Task, seed *doc.Object) (*Task, error) {
+	seeded, err := e.registry.Substitute(t, seed)
 	if err != nil {
 		return nil, err
 	}
@@ -61,25 +94,7 @@ func (e *Engine) Run(ctx context.Context, t *Task, o Options) (*Result, error) {
 	if missing := Supported(seeded); len(missing) > 0 {
 		return nil, fault.New(fault.Unsupported, "%s", strings.Join(missing, "; "))
 	}
-	start, end, err := runRange(seeded, o)
-	if err != nil {
-		return nil, err
-	}
-	dropOldFailures(meta, seeded.Steps[start:end])
-	initial := NewContext().Set("metadata", meta)
-	if o.AgentModel != "" {
-		initial.Set("agent_model", o.AgentModel)
-	}
-	if o.AgentArtifactID != "" {
-		initial.Set("agent_artifact_id", o.AgentArtifactID)
-	}
-	x := &execution{engine: e, task: seeded, start: start, end: end, log: e.runLog(o, meta), began: e.now(), keeper: o.Keeper, classes: map[string]Class{}}
-	x.watch = &watch{observer: o.Observer, log: x.log}
-	if err := x.register(ctx, o.Instance, initial); err != nil {
-		return nil, err
-	}
-	res := x.run(ctx)
-	return res, res.Err
+	return seeded, nil
 }
 
 func (e *Engine) runLog(o Options, meta *doc.Object) *slog.Logger {

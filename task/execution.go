@@ -11,8 +11,18 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"agentenv/fault"
 	"agentenv/store/doc"
+	"agentenv/telemetry"
+)
+
+// The attributes of spans.
+const (
+	attrInstance = "agentenv.instance.id"
+	attrTask     = "agentenv.task.id"
+	attrClass    = "agentenv.outcome_class"
 )
 
 // execution is one run in progress. Its loop owns all of it; steps run in goroutines of their own and hand their view back.
@@ -20,6 +30,7 @@ type execution struct {
 	engine     *Engine
 	task       *Task // with its seed put in
 	start, end int
+	carried    []Completion // steps that count as completed from the beginning, as the record holds them
 	log        *slog.Logger
 	watch      *watch
 	began      time.Time
@@ -113,6 +124,8 @@ func (x *execution) seed(initial *doc.Object) error {
 }
 
 func (x *execution) run(ctx context.Context) *Result {
+	ctx, span := telemetry.StartTrace(ctx, "run "+x.task.ID, attribute.String(attrInstance, x.instance), attribute.String(attrTask, x.task.ID),
+		attribute.Int64("agentenv.task.version", x.task.Version), attribute.String("agentenv.run_group.id", x.clean.Obj("metadata").Str("run_group_id")))
 	stepCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	x.cancel = cancel
@@ -155,7 +168,10 @@ func (x *execution) run(ctx context.Context) *Result {
 	}
 	stop() // nothing is tried again any more
 	x.running.Wait()
-	return x.finish(ctx)
+	res := x.finish(ctx)
+	span.Set(attribute.String("agentenv.run.status", res.Status), attribute.String(attrClass, string(res.Class)))
+	span.End(res.Err)
+	return res
 }
 
 // next tells the scheduler what happened and does what it says. That the run was cancelled comes before anything else, so
@@ -188,6 +204,9 @@ func (x *execution) launch(ctx context.Context, i int) {
 	run := &Run{Instance: x.instance, TaskID: x.task.ID, TaskVersion: x.task.Version, StepID: s.ID, StepType: s.Type,
 		Log:   x.log.With("instance", x.instance, "step", s.ID),
 		state: &view{start: x.live, now: x.live}}
+	if x.rec != nil {
+		run.Epoch = x.rec.epoch
+	}
 	run.state.report = func(p Progress) {
 		ev := x.event(i, nil)
 		ev.Progress = &p
@@ -200,7 +219,11 @@ func (x *execution) launch(ctx context.Context, i int) {
 	go func() {
 		defer x.running.Done()
 		defer stop(nil)
+		ctx, span := telemetry.Start(ctx, "step "+s.ID, attribute.String(attrInstance, x.instance), attribute.String(attrTask, x.task.ID),
+			attribute.String("agentenv.step.id", s.ID), attribute.String("agentenv.step.type", s.Type))
 		a.late, a.err = execute(ctx, s, run)
+		span.Set(attribute.String(attrClass, string(ClassOf(a.err))))
+		span.End(a.err)
 		a.seconds = x.engine.now().Sub(a.started).Seconds()
 		x.ended <- a
 	}()

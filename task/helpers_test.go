@@ -36,7 +36,7 @@ func testRegistry(tb testing.TB, d deeds) *Registry {
 	reg, err := NewRegistry(
 		&StepType{Name: "do", Summary: "Runs a deed.", FailsTask: true, Repeatable: true, Parse: parse, Fields: []Field{
 			{Name: "text", Kind: String}, {Name: "metadata", Kind: ObjectKind, Default: &doc.Object{}}}},
-		&StepType{Name: "check", FailsTask: true, IsVerifier: true, Parse: parse, Fields: []Field{{Name: "verifier_id", Kind: String}}},
+		&StepType{Name: "check", FailsTask: true, IsVerifier: true, Parse: parse, Fields: []Field{{Name: "verifier_id", Kind: String}, {Name: "sandbox_name", Kind: String}}},
 		&StepType{Name: "soon", FailsTask: true, Pending: true, Fields: []Field{{Name: "who", Kind: String, Required: true}}},
 		&StepType{Name: "kinds", FailsTask: false, Parse: parse,
 			Refs: []Ref{{Path: "env_id", Kind: "env", VersionField: "env_version"}, {Path: "artifacts[].id", Kind: "artifact", VersionField: "version"},

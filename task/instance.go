@@ -3,6 +3,7 @@ package task
 import (
 	"context"
 	"slices"
+	"time"
 
 	"agentenv/fault"
 	"agentenv/store"
@@ -28,6 +29,14 @@ type Instance struct {
 	Document    *doc.Object  // as stored, with the rows that it lacked folded in
 }
 
+// isRunOf refuses, with a Conflict, a task that is not the one of the run.
+func (in *Instance) isRunOf(t *Task) error {
+	if in.TaskID == t.ID && in.TaskVersion == t.Version {
+		return nil
+	}
+	return fault.New(fault.Conflict, "Instance %s is a run of %s v%d, not of %s v%d", in.ID, in.TaskID, in.TaskVersion, t.ID, t.Version)
+}
+
 // Completion is a step that ended with a record of its own.
 type Completion struct {
 	StepID string
@@ -41,6 +50,7 @@ type Row struct {
 	Seq        int64
 	Generation int64
 	Status     string
+	StartedAt  string // "" for rows that no step has, and those of the reference
 	RecordedAt string
 	Ops        *doc.Object
 }
@@ -56,13 +66,13 @@ func (r Row) class() Class {
 	return Failed
 }
 
-// Instances reads the records of runs. It is safe for concurrent use and writes nothing.
+// Instances reads the records of runs, and closes those that nobody runs. It is safe for concurrent use.
 type Instances struct {
 	docs    document.Store
 	indexes *indexes
 }
 
-// NewInstances returns a reader over a document store.
+// NewInstances returns the records of a document store.
 func NewInstances(docs document.Store) *Instances {
 	return &Instances{docs: docs, indexes: &indexes{docs: docs}}
 }
@@ -154,6 +164,7 @@ func rowsOf(ctx context.Context, docs document.Store, f document.Filter) ([]Row,
 	rows := make([]Row, len(found))
 	for i, d := range found {
 		rows[i] = Row{StepID: d.Str("step_id"), Status: d.Str("status"), RecordedAt: d.Str("recorded_at"), Ops: d.Obj("ops")}
+		rows[i].StartedAt = rows[i].Ops.Str("started_at")
 		rows[i].Seq, _ = d.Int("seq")
 		rows[i].Generation, _ = d.Int("generation")
 	}
@@ -181,18 +192,26 @@ type ListQuery struct {
 	Version       int64
 	Status        string
 	Class         Class
+	Group         string    // metadata.run_group_id
+	Since, Until  time.Time // when it began, to the minute
 	Limit, Offset int
 }
 
 func (q ListQuery) filter() document.Filter {
 	var f document.Filter
-	for path, v := range map[string]string{"task_id": q.TaskID, "status": q.Status, "outcome_class": string(q.Class)} {
+	for path, v := range map[string]string{"task_id": q.TaskID, "status": q.Status, "outcome_class": string(q.Class), "context.metadata.run_group_id": q.Group} {
 		if v != "" {
 			f = f.And(path, document.Eq, v)
 		}
 	}
 	if q.Version > 0 {
 		f = f.And("task_version", document.Eq, doc.Int(q.Version))
+	}
+	if !q.Since.IsZero() {
+		f = f.And("created_at_utc", document.Gte, minuteTime(q.Since))
+	}
+	if !q.Until.IsZero() {
+		f = f.And("created_at_utc", document.Lte, minuteTime(q.Until))
 	}
 	return f
 }

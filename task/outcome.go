@@ -69,8 +69,12 @@ func Failures(context *doc.Object) []Failure {
 			all = append(all, Failure{Error: plainText(v), Fatal: true, Class: Failed})
 			continue
 		}
-		all = append(all, Failure{StepID: o.Str("step_id"), StepType: o.Str("step_type"), Error: o.Str("error"),
-			ErrorType: o.Str("error_type"), Fatal: o.Bool("is_fatal"), Retried: o.Bool("retried"), Class: Failed})
+		f := Failure{StepID: o.Str("step_id"), StepType: o.Str("step_type"), Error: o.Str("error"), ErrorType: o.Str("error_type"),
+			Fatal: o.Bool("is_fatal"), Retried: o.Bool("retried"), Class: Failed, StartedAt: o.Str("started_at_utc")}
+		if n, ok := o.Value("duration_seconds").(doc.Number); ok {
+			f.Seconds = n.Float64()
+		}
+		all = append(all, f)
 	}
 	return all
 }

@@ -8,9 +8,12 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"agentenv/fault"
 	"agentenv/store/doc"
 	"agentenv/store/document"
+	"agentenv/telemetry"
 )
 
 // The rows that no step has: what the run began with, and what retries write down.
@@ -34,7 +37,7 @@ type recorder struct {
 	owner    *doc.Object
 
 	generation, epoch, seq, rev int64
-	total, startStep            int
+	total                       int
 	entries                     []any       // completed_steps
 	outcomes                    *doc.Object // step_outcomes
 	folded                      *doc.Object // the context that the document holds
@@ -51,12 +54,15 @@ func openRecorder(ctx context.Context, x *execution, id string, given bool) (*re
 		return nil, err
 	}
 	r := &recorder{docs: docs, log: x.log, now: x.engine.now, instance: id, owner: x.engine.Owner.Self, total: len(x.task.Steps),
-		startStep: x.start, outcomes: &doc.Object{}, folded: x.clean, lastFold: x.engine.now(), entries: []any{}}
+		outcomes: &doc.Object{}, folded: x.clean, lastFold: x.engine.now(), entries: []any{}}
 	if err := r.docs.CheckID(id); err != nil {
 		return nil, err
 	}
-	for _, s := range x.task.Steps[:x.start] {
-		r.entries = append(r.entries, completedEntry(s.ID, "success"))
+	for _, c := range x.carried {
+		r.entries = append(r.entries, completedEntry(c.StepID, c.Status))
+		if c.Class != "" {
+			r.outcomes.Set(c.StepID, string(c.Class))
+		}
 	}
 	empty := NewContext()
 	seed, _ := rebase(diff(empty, x.clean), empty, empty)
@@ -86,7 +92,7 @@ func (r *recorder) register(ctx context.Context, tx document.Store, x *execution
 		}
 	}
 	first := r.seq + 1
-	r.seq += int64(x.start) + 1
+	r.seq += int64(len(x.carried)) + 1
 	var err error
 	if old == nil {
 		err = tx.Insert(ctx, collInstances, r.newDocument(x))
@@ -96,8 +102,8 @@ func (r *recorder) register(ctx context.Context, tx document.Store, x *execution
 	if err != nil {
 		return err
 	}
-	for i, s := range x.task.Steps[:x.start] {
-		if err := r.putRow(ctx, tx, s.ID, first+int64(i), "success", (&delta{}).encode(nil)); err != nil {
+	for i, c := range x.carried {
+		if err := r.putRow(ctx, tx, c.StepID, first+int64(i), c.Status, (&delta{}).encode(nil)); err != nil {
 			return err
 		}
 	}
@@ -143,16 +149,16 @@ func (r *recorder) newDocument(x *execution) *doc.Object {
 	return doc.Of("instance_id", r.instance, "task_id", x.task.ID, "task_version", versionValue(x.task.Version),
 		"total_steps", doc.Int(r.total), "created_at_utc", minuteTime(at), "rev", doc.Int(0), "run_generation", doc.Int(0),
 		"context", x.clean, "completed_steps", slices.Clone(r.entries), "status", "running", "error", nil, "completed_at_utc", nil,
-		"current_step", doc.Int(x.start), "rerecorded_steps", []any{}, "attempt_epoch", doc.Int(0), "journal_seq", doc.Int(r.seq),
-		"created_at_precise_utc", preciseTime(at), "step_outcomes", &doc.Object{})
+		"current_step", doc.Int(len(r.entries)), "rerecorded_steps", []any{}, "attempt_epoch", doc.Int(0), "journal_seq", doc.Int(r.seq),
+		"created_at_precise_utc", preciseTime(at), "step_outcomes", r.outcomes.Clone())
 }
 
 func (r *recorder) reset(ctx context.Context, tx document.Store, old, clean *doc.Object) error {
 	was := r.rev
 	r.rev++
 	set := doc.Of("context", clean, "completed_steps", slices.Clone(r.entries), "status", "running", "error", nil, "completed_at_utc", nil,
-		"current_step", doc.Int(r.startStep), "rerecorded_steps", []any{}, "journal_seq", doc.Int(r.seq),
-		"rev", doc.Int(r.rev), "run_generation", doc.Int(r.generation), "attempt_epoch", doc.Int(r.epoch), "step_outcomes", &doc.Object{})
+		"current_step", doc.Int(len(r.entries)), "rerecorded_steps", []any{}, "journal_seq", doc.Int(r.seq),
+		"rev", doc.Int(r.rev), "run_generation", doc.Int(r.generation), "attempt_epoch", doc.Int(r.epoch), "step_outcomes", r.outcomes.Clone())
 	var unset []string
 	for _, k := range []string{"outcome_class", "ended_at_precise_utc", "end_step"} {
 		if _, there := old.Get(k); there {
@@ -179,20 +185,22 @@ func (r *recorder) putRow(ctx context.Context, tx document.Store, step string, s
 }
 
 // commit writes the rows of steps that ended, all or none, under the fence of the run's head.
-func (r *recorder) commit(ctx context.Context, rows []*attempt) error {
+func (r *recorder) commit(ctx context.Context, rows []*attempt) (err error) {
 	if r == nil || r.gone {
 		return nil
 	}
+	ctx, span := telemetry.Start(ctx, "store write", attribute.String("agentenv.collection", collJournal), attribute.Int("agentenv.rows", len(rows)))
+	defer func() { span.End(err) }()
 	ops := make([]*doc.Object, len(rows))
 	for i, a := range rows {
-		ops[i] = a.delta.encode(a.after)
+		ops[i] = a.delta.encode(a.after).Set("started_at", preciseTime(a.started))
 		if a.err != nil {
 			ops[i].Set("outcome_class", string(ClassOf(a.err)))
 		}
 	}
 	ctx = context.WithoutCancel(ctx)
 	next := r.seq + int64(len(rows))
-	err := r.docs.Transact(ctx, func(tx document.Store) error {
+	err = r.docs.Transact(ctx, func(tx document.Store) error {
 		n, err := tx.Update(ctx, collHeads, r.fence(), document.Update{Set: doc.Of("seq", doc.Int(next))}, false)
 		if err != nil {
 			return err
@@ -299,7 +307,7 @@ func (r *recorder) write(ctx context.Context, tx document.Store, clean *doc.Obje
 		}
 		entries := slices.Clone(r.entries)
 		next := r.rev + int64(r.pending)
-		set := doc.Of("current_step", doc.Int(r.currentStep()), "journal_seq", doc.Int(r.seq), "step_outcomes", r.outcomes.Clone())
+		set := doc.Of("current_step", doc.Int(len(r.entries)), "journal_seq", doc.Int(r.seq), "step_outcomes", r.outcomes.Clone())
 		if clean != r.folded {
 			set.Set("context", clean)
 		}
@@ -355,18 +363,11 @@ func (r *recorder) lookAgain(ctx context.Context, tx document.Store, end *ending
 	return nil
 }
 
-func (r *recorder) currentStep() int {
-	if len(r.entries) == r.startStep {
-		return r.startStep
-	}
-	return len(r.entries)
-}
-
 // end writes the last state of a run and takes its head away; it is tried three times.
-func (r *recorder) end(ctx context.Context, clean *doc.Object, e ending) error {
-	ctx = context.WithoutCancel(ctx)
+func (r *recorder) end(ctx context.Context, clean *doc.Object, e ending) (err error) {
+	ctx, span := telemetry.Start(context.WithoutCancel(ctx), "store write", attribute.String("agentenv.collection", collInstances))
+	defer func() { span.End(err) }()
 	rev, pending, folded := r.rev, r.pending, r.folded
-	var err error
 	for _, wait := range []time.Duration{500 * time.Millisecond, time.Second, 0} {
 		err = r.docs.Transact(ctx, func(tx document.Store) error {
 			r.rev, r.pending, r.folded = rev, pending, folded

@@ -3,7 +3,6 @@ package task
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"agentenv/fault"
 	"agentenv/store"
@@ -13,8 +12,21 @@ import (
 
 // Owner tells who runs a run, so that another process can find out whether it still does.
 type Owner struct {
-	Self  *doc.Object            // this process, as the head of its runs holds it
-	Alive func(*doc.Object) bool // whether such a process still runs; nil: none does
+	Self *doc.Object // this process, as the head of its runs holds it
+	// Alive reports whether the process that the head of an instance names still runs it; nil: none does. An error means that it cannot be told.
+	Alive func(ctx context.Context, instance string, owner *doc.Object) (bool, error)
+}
+
+// gone tells whose run an instance is no longer: its owner as it was seen, when that lives no longer.
+func (o Owner) gone(ctx context.Context, in *Instance) (func(who *doc.Object) bool, error) {
+	alive := false
+	if o.Alive != nil && in.Owner != nil {
+		var err error
+		if alive, err = o.Alive(ctx, in.ID, in.Owner); err != nil {
+			return nil, err
+		}
+	}
+	return func(who *doc.Object) bool { return !alive && in.Owner != nil && doc.Equal(who, in.Owner) }, nil
 }
 
 // Resume goes on with the run id of a task, under the same id, from what its journal holds: the steps that are done stay done,
@@ -36,21 +48,18 @@ func (e *Engine) Resume(ctx context.Context, t *Task, id string, o Options) (*Re
 	if err != nil {
 		return nil, err
 	}
-	if in.TaskID != t.ID || in.TaskVersion != t.Version {
-		return nil, fault.New(fault.Conflict, "Instance %s is a run of %s v%d, not of %s v%d", id, in.TaskID, in.TaskVersion, t.ID, t.Version)
+	if err := in.isRunOf(t); err != nil {
+		return nil, err
 	}
 	if in.Status == "completed" {
 		return nil, fault.New(fault.Conflict, "instance %s is complete: there is nothing to go on with; `agent-env sandbox prune` removes what it may have left up", id)
 	}
-	seeded, err := e.registry.Substitute(t, in.Context.Obj("metadata").Obj("seed"))
+	if of := in.Context.Obj("metadata").Str("verifies"); of != "" {
+		return nil, fault.New(fault.Conflict, "instance %s verifies %s and is not gone on with; `agent-env task verify --id %s` verifies anew", id, of, of)
+	}
+	seeded, err := e.runnable(t, in.Context.Obj("metadata").Obj("seed"))
 	if err != nil {
 		return nil, err
-	}
-	if err := readable(seeded); err != nil {
-		return nil, err
-	}
-	if missing := Supported(seeded); len(missing) > 0 {
-		return nil, fault.New(fault.Unsupported, "%s", strings.Join(missing, "; "))
 	}
 	end := len(seeded.Steps) // also of a run that an end_step limited
 	x := &execution{engine: e, task: seeded, end: end, instance: id, log: e.runLog(o, in.Context.Obj("metadata")), began: e.now(), keeper: o.Keeper,
@@ -80,7 +89,11 @@ func (x *execution) takeUp(ctx context.Context, docs document.Store, in *Instanc
 	}
 	r := &recorder{docs: docs, log: x.log, now: x.engine.now, instance: x.instance, total: len(x.task.Steps), lastFold: x.engine.now(),
 		owner: x.engine.Owner.Self, generation: generation, outcomes: in.Document.Obj("step_outcomes").Clone()}
-	if x.clean, err = r.resume(ctx, in.Document, rows, x.names(again), x.engine.Owner); err != nil {
+	gone, err := x.engine.Owner.gone(ctx, in)
+	if err != nil {
+		return err
+	}
+	if x.clean, err = r.resume(ctx, in.Document, rows, x.names(again), gone); err != nil {
 		return err
 	}
 	x.rec = r
@@ -205,7 +218,7 @@ func (x *execution) deployer(rows []Row, sandbox string) int {
 
 // resume takes the run over: under a new epoch, as its owner, without the rows of the steps that run again. Exactly one of those
 // who try at the same moment succeeds; for the others it is a Conflict. It returns the context that is left.
-func (r *recorder) resume(ctx context.Context, seen *doc.Object, rows []Row, again []string, owner Owner) (clean *doc.Object, err error) {
+func (r *recorder) resume(ctx context.Context, seen *doc.Object, rows []Row, again []string, gone func(who *doc.Object) bool) (clean *doc.Object, err error) {
 	before := *r
 	err = r.docs.Transact(ctx, func(tx document.Store) error {
 		*r = before
@@ -213,7 +226,7 @@ func (r *recorder) resume(ctx context.Context, seen *doc.Object, rows []Row, aga
 		if err != nil {
 			return err
 		}
-		if err := ownerGone(stored, head, owner); err != nil {
+		if err := ownerGone(stored, head, gone); err != nil {
 			return err
 		}
 		r.rev, _ = stored.Int("rev")
@@ -279,7 +292,7 @@ func (r *recorder) stands(ctx context.Context, tx document.Store) (stored, head 
 }
 
 // ownerGone refuses a run that somebody may still be running.
-func ownerGone(stored, head *doc.Object, owner Owner) error {
+func ownerGone(stored, head *doc.Object, gone func(who *doc.Object) bool) error {
 	if stored.Str("status") != "running" {
 		return nil
 	}
@@ -290,7 +303,7 @@ func ownerGone(stored, head *doc.Object, owner Owner) error {
 	switch {
 	case who == nil:
 		return fault.New(fault.Conflict, "its record says that it is running and not by whom; another program may be running it")
-	case owner.Alive != nil && owner.Alive(who):
+	case !gone(who):
 		return fault.New(fault.Conflict, "it is still running, in process %s on %s", who.Value("pid"), who.Str("host"))
 	}
 	return nil

@@ -258,7 +258,7 @@ func TestResumeWhenASandboxIsLost(t *testing.T) {
 func TestResumeRefusals(t *testing.T) {
 	var c tally
 	r := newRig(t, deeds{"a": c.flaky(0), "b": c.flaky(9)})
-	r.engine.Owner = Owner{Self: doc.Of("pid", doc.Int(7), "host", "here"), Alive: func(*doc.Object) bool { return true }}
+	r.engine.Owner = Owner{Self: doc.Of("pid", doc.Int(7), "host", "here"), Alive: func(context.Context, string, *doc.Object) (bool, error) { return true, nil }}
 	good := r.task(`[{"id":"a","type":"do"}]`)
 	done := r.run(good, Options{})
 	bad := r.task(`[{"id":"a","type":"do"},{"id":"b","type":"do"}]`)

@@ -31,7 +31,8 @@ type Options struct {
 	Instance        string      // run under this id (re-registered when it exists); "" = mint one
 	StartStep       int         // 0-based; steps before it count as done
 	EndStep         int         // exclusive; 0 = none
-	Metadata        *doc.Object // initial context.metadata: run_group_id, task_id, seed, user_overrides, …
+	Context         *doc.Object // initial context, whole; nil = empty
+	Metadata        *doc.Object // initial context.metadata (run_group_id, task_id, seed, user_overrides, …), key by key over that of Context
 	AgentModel      string
 	AgentArtifactID string
 	Observer        Observer      // may be nil
@@ -97,6 +98,7 @@ type Result struct {
 	Seconds  float64
 	Recorded bool              // an instance document exists
 	Steps    map[string]Class  // how each step that ended did, by its id (seeded ids)
+	LeftOut  []string          // verifier steps that a verification could not run
 	Dropped  []RecordedSandbox // sandboxes that steps made and that are not in Context, since their name was taken meanwhile
 }
 
@@ -104,6 +106,8 @@ type Result struct {
 type Failure struct {
 	StepID, StepType, Error, ErrorType string
 	Fatal, Retried                     bool
+	StartedAt                          string  // "" when not recorded
+	Seconds                            float64 // it took
 	Class                              Class
 }
 
@@ -117,4 +121,5 @@ type Score struct {
 type Runs interface {
 	Run(ctx context.Context, t *Task, o Options) (*Result, error)
 	Resume(ctx context.Context, t *Task, id string, o Options) (*Result, error)
+	Verify(ctx context.Context, t *Task, id string, o Options) (*Result, error)
 }

@@ -257,7 +257,7 @@ func (s *Scheduler) complete(st *State, step int) {
 	st.Completed[step] = true
 	var freed []int
 	for _, d := range s.dependents[step] {
-		if st.Pending[d]--; st.Pending[d] == 0 {
+		if st.Pending[d]--; st.Pending[d] == 0 && !st.Completed[d] {
 			freed = append(freed, d)
 		}
 	}

@@ -17,6 +17,7 @@ const (
 	collInstances = "task_instances"
 	collJournal   = "task_step_journal"
 	collHeads     = "task_run_heads"
+	collReviews   = "task_reviews"
 )
 
 var collIndexes = map[string][]document.Index{
@@ -29,6 +30,7 @@ var collIndexes = map[string][]document.Index{
 	},
 	collJournal: {{Fields: []string{"instance_id", "step_id"}, Unique: true}, {Fields: []string{"instance_id", "seq"}}},
 	collHeads:   {{Fields: []string{"instance_id"}, Unique: true}},
+	collReviews: {{Fields: []string{"instance_id", "step_id"}, Unique: true}, {Fields: []string{"expires_at"}, Expires: true}},
 }
 
 // indexes declares the indexes of collections on first use, once for the private namespace and once for the rest.

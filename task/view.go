@@ -20,6 +20,7 @@ type Run struct {
 	TaskVersion int64
 	StepID      string
 	StepType    string
+	Epoch       int64        // counts the attempts of the run: retries and resumes raise it
 	Log         *slog.Logger // carries instance and step; user secrets never go in
 	state       *view
 }

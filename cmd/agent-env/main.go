@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"agentenv/cli"
+	"agentenv/telemetry"
 )
 
 // version is set by the build.
@@ -30,6 +31,9 @@ func main() {
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		StdinTerminal: term.IsTerminal(int(os.Stdin.Fd())), StdoutTerminal: term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("TERM") != "dumb",
 		Config: p.load, Open: p.open,
+		Traces: func(ctx context.Context, command, file string) (context.Context, func() error, error) {
+			return telemetry.Open(ctx, telemetry.Options{Env: os.Getenv, File: file, Command: command, Version: programVersion()})
+		},
 	}
 	os.Exit(app.Run(context.Background(), os.Args[1:]))
 }

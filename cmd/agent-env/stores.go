@@ -49,18 +49,19 @@ func openObjects(c *config.Config) (object.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	own, err := localfs.New(objectFolder(c))
+	folder, err := localfs.New(objectFolder(c))
 	if err != nil {
 		return nil, err
 	}
+	own := object.Traced(folder)
 	other := choice.Config.Str("root")
 	if other == "" {
 		return own, nil
 	}
-	configured, err := localfs.New(other)
-	if err != nil {
+	if folder, err = localfs.New(other); err != nil {
 		return nil, err
 	}
+	configured := object.Traced(folder)
 	same, err1 := configured.URL("x")
 	mine, err2 := own.URL("x")
 	if err1 == nil && err2 == nil && same == mine {

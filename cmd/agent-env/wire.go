@@ -26,6 +26,7 @@ import (
 	"agentenv/steps/code"
 	"agentenv/steps/files"
 	"agentenv/steps/pending"
+	"agentenv/steps/review"
 	"agentenv/steps/sandboxes"
 	"agentenv/steps/verify"
 	"agentenv/store/document"
@@ -81,15 +82,14 @@ func (p *program) open(ctx context.Context, log *slog.Logger) (_ *cli.Services, 
 		return nil, err
 	}
 	s.Closers = append(s.Closers, s.Sandboxes.Close)
+	s.Reviews = task.NewReviews(docs, time.Now)
 	if s.Registry, err = registry(s); err != nil {
 		return nil, err
 	}
 	s.Tasks = task.NewTasks(s.Registry, docs, log, time.Now)
 	s.Instances = task.NewInstances(docs)
-	machinery := task.NewEngine(s.Registry, docs, log, time.Now)
-	machinery.Owner = owner()
-	s.Engine, s.OwnerAlive = machinery, machinery.Owner.Alive
 	s.Teardown = teardown{s.Sandboxes}
+	wireRuns(ctx, s, log)
 	s.Bundles = bundle.NewRunner(bundle.Deps{Registry: s.Registry, Documents: docs, Artifacts: s.Artifacts, Providers: s.Sandboxes,
 		Images: images{machine}, Pin: pin, StateRoot: s.StateRoot, Log: log})
 	if s.Catalog, err = bundle.NewCatalog(distribution, programVersion(), examples.FS); err != nil {
@@ -115,6 +115,7 @@ func registry(s *cli.Services) (*task.Registry, error) {
 		files.Types(files.Deps{Sandboxes: s.Sandboxes, Artifacts: s.Artifacts, HTTP: client}),
 		code.Types(code.Deps{Sandboxes: s.Sandboxes, Artifacts: s.Artifacts}),
 		verify.Types(verify.Deps{Sandboxes: s.Sandboxes}),
+		review.Types(review.Deps{Reviews: s.Reviews}),
 		pending.Types(),
 	)...)
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"path"
 	"time"
 
@@ -14,10 +15,12 @@ import (
 	"agentenv/fault"
 	"agentenv/sandbox/helper/wire"
 	"agentenv/sandbox/place"
+	"agentenv/store"
 )
 
-// This file moves the content of big files through the engine's archive API, which is quicker than an exec's streams. The
-// helper says where that sees what the processes in the container see, gives the file its name, and checks what is there.
+// This file moves the content of big files past the helper, which is quicker than an exec's streams: directly where the engine
+// runs on this machine, else through the engine's archive API. The helper says where that sees what the processes in the
+// container see, gives the file its name, and checks what is there.
 
 var _ place.BigPlacer = (*Container)(nil)
 
@@ -43,18 +46,19 @@ func (c *Container) PutBig(ctx context.Context, dir, name string, executable boo
 	if err != nil {
 		return failed(t.explain(ctx, err, "write %s in %s", at, c))
 	}
-	if len(b) == 0 {
+	offer := wire.ParseOffer(b)
+	if offer.Path == "" {
 		return failed(nil)
 	}
-	tmp := string(b)
 	body, err := open(ctx)
 	if err != nil {
 		return failed(err)
 	}
 	defer body.Close()
-	stream, err := oneFile(path.Base(tmp), size, body)
-	if err == nil {
-		_, err = c.e.cli.CopyToContainer(ctx, c.info.ID, client.CopyToContainerOptions{DestinationPath: path.Dir(tmp), Content: stream})
+	if f := c.openDirect(ctx, offer, os.O_WRONLY); f != nil {
+		err = writeTo(f, store.ReaderUntil(ctx, body))
+	} else {
+		err = c.upload(ctx, offer.Path, size, body)
 	}
 	if err != nil {
 		return failed(wrap(ctx, err, "write %s in %s", at, c))
@@ -71,6 +75,23 @@ func (c *Container) PutBig(ctx context.Context, dir, name string, executable boo
 	return place.Placed{Name: e.Name, Size: e.Size, SHA256: e.SHA256}, true, nil
 }
 
+func writeTo(f *os.File, body io.Reader) error {
+	_, err := io.CopyBuffer(struct{ io.Writer }{f}, body, make([]byte, 1<<20))
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	return err
+}
+
+// upload writes one file through the archive API.
+func (c *Container) upload(ctx context.Context, p string, size int64, body io.Reader) error {
+	stream, err := oneFile(path.Base(p), size, body)
+	if err == nil {
+		_, err = c.e.cli.CopyToContainer(ctx, c.info.ID, client.CopyToContainerOptions{DestinationPath: path.Dir(p), Content: stream})
+	}
+	return err
+}
+
 // oneFile returns the tar stream of one file of root's.
 func oneFile(name string, size int64, body io.Reader) (io.Reader, error) {
 	var head bytes.Buffer
@@ -82,30 +103,34 @@ func oneFile(name string, size int64, body io.Reader) (io.Reader, error) {
 
 // offered is the content of a file that the helper offers to be fetched aside.
 type offered struct {
-	src io.ReadCloser
-	tr  *tar.Reader
+	src  io.Closer
+	body io.Reader
+	left int64
 }
 
-// fetch opens what the helper offers at p; nil where the archive API does not give exactly that.
-func (c *Container) fetch(ctx context.Context, p string, size int64) *offered {
-	r, err := c.e.cli.CopyFromContainer(ctx, c.info.ID, client.CopyFromContainerOptions{SourcePath: p})
+// fetch opens what the helper offers; nil where neither way gives exactly that.
+func (c *Container) fetch(ctx context.Context, o wire.Offer, size int64) *offered {
+	if f := c.openDirect(ctx, o, os.O_RDONLY); f != nil {
+		return &offered{src: f, body: store.ReaderUntil(ctx, io.LimitReader(f, size)), left: size}
+	}
+	r, err := c.e.cli.CopyFromContainer(ctx, c.info.ID, client.CopyFromContainerOptions{SourcePath: o.Path})
 	if err != nil {
 		return nil
 	}
-	o := &offered{src: r.Content, tr: tar.NewReader(r.Content)}
-	h, err := o.tr.Next()
+	tr := tar.NewReader(r.Content)
+	h, err := tr.Next()
 	if err != nil || h.Typeflag != tar.TypeReg || h.Size != size {
-		o.src.Close()
+		r.Content.Close()
 		return nil
 	}
-	return o
+	return &offered{src: r.Content, body: tr, left: size}
 }
 
 // aside answers the helper's offer of the body of the current entry: Go when it was fetched or is not wanted, Skip when the
 // helper shall send it.
-func (g *tree) aside(p string) error {
+func (g *tree) aside(o wire.Offer) error {
 	if !g.unwanted {
-		if g.big = g.c.fetch(g.ctx, p, g.size); g.big != nil {
+		if g.big = g.c.fetch(g.ctx, o, g.size); g.big != nil {
 			return nil
 		}
 		return g.t.out.Send(wire.Skip, nil)
@@ -117,10 +142,14 @@ func (g *tree) aside(p string) error {
 func (g *tree) readBig(p []byte) (int, error) {
 	n, err := 0, io.EOF
 	if !g.unwanted {
-		n, err = g.big.tr.Read(p)
+		n, err = g.big.body.Read(p)
+		g.big.left -= int64(n)
 	}
 	if err == nil {
 		return n, nil
+	}
+	if errors.Is(err, io.EOF) && !g.unwanted && g.big.left > 0 {
+		g.short = fault.New(fault.Conflict, "shrank from %d to %d bytes while it was read", g.size, g.size-g.big.left)
 	}
 	g.big.src.Close()
 	g.big = nil

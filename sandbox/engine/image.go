@@ -13,8 +13,10 @@ import (
 	"github.com/moby/moby/api/types/registry"
 	"github.com/moby/moby/client"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"go.opentelemetry.io/otel/attribute"
 
 	"agentenv/fault"
+	"agentenv/telemetry"
 )
 
 // Image is what the engine knows about one image.
@@ -74,7 +76,9 @@ const (
 // manifest for the engine's platform is pulled for linux/amd64; a registry that limits the rate is asked again after 10 s
 // and then 30 s. A reference that cannot be one is Invalid, an image that is not there or needs a login NotFound or Denied,
 // all with what to do.
-func (e *Engine) Pull(ctx context.Context, ref string, progress func(string)) error {
+func (e *Engine) Pull(ctx context.Context, ref string, progress func(string)) (err error) {
+	ctx, span := telemetry.Start(ctx, "image pull", attribute.String("agentenv.image", ref))
+	defer func() { span.End(err) }()
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
 		return fault.Wrap(fault.Invalid, oneLine(err), "image %q is no valid image name", ref)

@@ -15,9 +15,11 @@ import (
 	"github.com/moby/buildkit/session"
 	"github.com/moby/buildkit/session/auth/authprovider"
 	"github.com/tonistiigi/fsutil"
+	"go.opentelemetry.io/otel/attribute"
 	"golang.org/x/sync/errgroup"
 
 	"agentenv/fault"
+	"agentenv/telemetry"
 )
 
 // SourcesLabel marks an image as built from sources: its value is their digest. Readers know such images by it.
@@ -45,7 +47,9 @@ type Request struct {
 // Build builds an image on the engine and gives it its names. A second build of the same sources is quick, since the engine
 // caches steps. A failed build is an Invalid error whose text is the failing step and the last lines of its output; an engine
 // that cannot build is Unavailable.
-func Build(ctx context.Context, engine Dialer, req Request) error {
+func Build(ctx context.Context, engine Dialer, req Request) (err error) {
+	ctx, span := telemetry.Start(ctx, "image build", attribute.StringSlice("agentenv.images", req.Names))
+	defer func() { span.End(err) }()
 	c, err := bkclient.New(ctx, "",
 		bkclient.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return engine.DialHijack(ctx, "/grpc", "h2c", nil)

@@ -11,8 +11,11 @@ import (
 	"path"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"agentenv/fault"
 	"agentenv/store"
+	"agentenv/telemetry"
 )
 
 // Put writes sources below dir in p and returns each file as it was read back there, in the order of sources. Files are
@@ -20,7 +23,7 @@ import (
 // before anything is written; a Body whose length is not Size, or whose sha256 is not SHA256, is an error, and so is a file
 // that is not in the place afterwards with the size and sha256 of what was sent. progress (nil = none) is told the bytes
 // sent so far. A second call replaces the files; two calls on one folder at once both land.
-func Put(ctx context.Context, p Place, dir string, sources []Source, progress func(int64)) ([]Placed, error) {
+func Put(ctx context.Context, p Place, dir string, sources []Source, progress func(int64)) (found []Placed, err error) {
 	if err := CheckPath(dir); err != nil {
 		return nil, err
 	}
@@ -37,7 +40,15 @@ func Put(ctx context.Context, p Place, dir string, sources []Source, progress fu
 			return nil, fault.New(fault.Invalid, "the file %q has no content", s.Name)
 		}
 	}
+	ctx, span := telemetry.Start(ctx, "put", attribute.String(attrPlace, p.String()), attribute.String("agentenv.path", dir), attribute.Int("agentenv.files", len(sources)))
+	if t, ok := p.(*traced); ok {
+		p = t.Place // which knows quicker ways
+	}
 	var total int64
+	defer func() {
+		span.Set(attribute.Int64("agentenv.bytes", total))
+		span.End(err)
+	}()
 	moved := func(n int) {
 		total += int64(n)
 		if progress != nil {

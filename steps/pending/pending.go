@@ -126,7 +126,6 @@ var table = []row{
 		refs: []task.Ref{{Path: "env_id", Kind: "env", Walk: "triggers"}}},
 	{name: "register_env_triggers", family: "envs", summary: "Register triggers on an env", required: []string{"env_id", "triggers"}, refs: []task.Ref{env()}},
 	{name: "reset_env", family: "envs", summary: "Bring an env back to a clean state", required: []string{"env_id"}, refs: []task.Ref{env()}},
-	{name: "review", family: "agents", summary: "Wait until an operator lets the run go on or ends it"},
 	{name: "rubrics_verifier", family: "verify", summary: "Let a judge grade a reply by criteria", required: []string{"criteria", "prompt_id"}, refs: []task.Ref{{Path: "judge_a2a_agent_id", Kind: "agent"}},
 		user:     []string{"judge_a2a_agent_id", "default_model", "default_model_api_base", "effort", "max_thinking_tokens", "judge_sandbox_type", "judge_batch_size", "judge_batch_concurrency"},
 		verifier: true},

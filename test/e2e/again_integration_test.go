@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -265,5 +267,45 @@ func TestPrunedWhileItWorks(t *testing.T) {
 				t.Errorf("class %q\n%s", record.str("outcome_class"), p.text())
 			}
 		})
+	}
+}
+
+// TestVerifyAgain grades a run again while its sandbox is kept up, and after it is gone.
+func TestVerifyAgain(t *testing.T) {
+	t.Parallel()
+	k := newUser(t)
+	p := k.start("run", "--keep", k.bundle("graded", steps{host("box"), verify("work", "box", "/app", sh("echo x >> lines")), verify("grade", "box", "/app", sh("test -f good"))}, nil))
+	t.Cleanup(p.kill)
+	p.waitFor("Holding 1 sandbox up")
+	id := k.Select(`SELECT json_extract(doc, '$.instance_id') FROM docs_task_instances`)[0]
+	boxes, _ := filepath.Glob(filepath.Join(k.Sandboxes, "agent-env-local-*"))
+	if len(boxes) != 1 {
+		t.Fatalf("the sandboxes are %v", boxes)
+	}
+	if err := os.WriteFile(filepath.Join(boxes[0], "good"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	record := k.passesLast("grade", "task", "verify", "--json", "--id", id)
+	if record.str("context", "metadata", "verifies") != id || record.str("instance_id") == id {
+		t.Errorf("the record is %s", record)
+	}
+	if old := k.instance(id); old.num("context", "metadata", "verifications", "grade", "score") != 0 {
+		t.Error("the verdict of the first run changed")
+	}
+	if r := k.run("run", "--resume", record.str("instance_id")); r.Code != 1 || !strings.Contains(r.Stderr, "is complete") {
+		t.Errorf("a verification resumed: %s", r)
+	}
+	p.signal(os.Interrupt)
+	if code := p.wait(); code != 0 && code != 130 {
+		t.Errorf("exit code %d:\n%s", code, p.text())
+	}
+	if r := k.run("task", "verify", "--id", id); r.Code != 1 || !strings.Contains(r.Stderr, `needs the sandbox "box", which lives no longer`) {
+		t.Errorf("verified without its sandbox: %s", r)
+	}
+	if n := len(k.Select(`SELECT 1 FROM docs_task_instances`)); n != 2 {
+		t.Errorf("there are %d instances", n)
+	}
+	if left := k.leftovers(); left != "" {
+		t.Errorf("left behind: %s", left)
 	}
 }

@@ -3,8 +3,10 @@
 package e2e_test
 
 import (
+	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -122,4 +124,41 @@ func TestPruneOnAFullDisk(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestStateTurnsReadOnly freezes the state folder while a step runs: the run fails with one line that names the store, its sandbox goes, and
+// once the folder can be written again the run goes on from what was recorded.
+func TestStateTurnsReadOnly(t *testing.T) {
+	t.Parallel()
+	k := newUser(t)
+	p := k.start("run", k.bundle("frozen", steps{host("box"), verify("one", "box", "/app", sh("touch begun; sleep 2")), verify("two", "box", "/app", sh("true"))}, nil))
+	t.Cleanup(p.kill)
+	p.waitFor("one (verify_sandbox)")
+	eventually(t, func() string { // the helper and the ledger are written by now
+		if begun, _ := filepath.Glob(filepath.Join(k.Sandboxes, "*", "begun")); len(begun) == 0 {
+			return "the step does not begin"
+		}
+		return ""
+	})
+	freeze := func(how string) {
+		if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "chattr", "-R", how, k.State).CombinedOutput(); err != nil {
+			t.Errorf("chattr %s: %v\n%s", how, err, out)
+		}
+	}
+	t.Cleanup(func() { freeze("-i") })
+	freeze("+i")
+	if code := p.wait(); code != 1 {
+		t.Errorf("exit code %d:\n%s", code, p.text())
+	}
+	for _, want := range []string{`the result of step "one" could not be recorded`, "local.db", "read-only", "Tore down 1 sandbox."} {
+		if !strings.Contains(p.text(), want) {
+			t.Errorf("it does not say %q:\n%s", want, p.text())
+		}
+	}
+	freeze("-i")
+	if left := k.leftovers(); left != "" {
+		t.Errorf("left behind: %s", left)
+	}
+	id := k.Select(`SELECT json_extract(doc, '$.instance_id') FROM docs_task_instances`)[0]
+	k.ok("run", "--resume", id)
 }

@@ -11,23 +11,24 @@ const module = "agentenv/"
 
 // rooms lists, for each room, the rooms it may import besides itself: arrows point down only.
 var rooms = map[string]string{
-	"fault":    "",
-	"config":   "fault store/doc",
-	"store":    "fault config",
-	"sandbox":  "fault store config examples", // examples: the name of the image that test images stand in for
-	"artifact": "fault store config",
-	"task":     "fault store config",
-	"protocol": "fault",
-	"agent":    "fault store config sandbox artifact protocol",
-	"env":      "fault store config sandbox artifact protocol",
-	"steps":    "fault store config task agent env artifact sandbox",
-	"runner":   "fault store config task sandbox",
-	"bundle":   "fault store config task agent env artifact sandbox examples",
-	"examples": "",
-	"cli":      "fault store config task artifact sandbox bundle runner",
-	"cmd":      "fault store config task artifact sandbox bundle runner cli steps examples agent env",
-	"bench":    "fault store config task artifact sandbox steps",
-	"test":     "fault store config task artifact sandbox bundle runner cli steps examples",
+	"fault":     "",
+	"telemetry": "fault",
+	"config":    "fault store/doc",
+	"store":     "fault telemetry config",
+	"sandbox":   "fault telemetry store config examples", // examples: the name of the image that test images stand in for
+	"artifact":  "fault telemetry store config",
+	"task":      "fault telemetry store config",
+	"protocol":  "fault",
+	"agent":     "fault telemetry store config sandbox artifact protocol",
+	"env":       "fault telemetry store config sandbox artifact protocol",
+	"steps":     "fault telemetry store config task agent env artifact sandbox",
+	"runner":    "fault telemetry store config task sandbox",
+	"bundle":    "fault telemetry store config task agent env artifact sandbox examples",
+	"examples":  "",
+	"cli":       "fault telemetry store config task artifact sandbox bundle runner",
+	"cmd":       "fault telemetry store config task artifact sandbox bundle runner cli steps examples agent env",
+	"bench":     "fault telemetry store config task artifact sandbox steps",
+	"test":      "fault telemetry store config task artifact sandbox bundle runner cli steps examples",
 }
 
 // drivers are the packages that only cmd hands down: no room above imports them, and each imports only what its interface needs.

@@ -192,6 +192,8 @@ func (s *Store) explain(err error) error {
 		return fault.Wrap(fault.Invalid, err, "%s is no intact SQLite database; move it aside to start with an empty one", s.path).WithClass("ConfigError")
 	case lib.SQLITE_READONLY, lib.SQLITE_PERM, lib.SQLITE_CANTOPEN:
 		return fault.Wrap(fault.Denied, err, "cannot open or write the document store %s; check its permissions", s.path).WithClass("ConfigError")
+	case lib.SQLITE_IOERR:
+		return fault.Wrap(fault.Unavailable, err, "the document store %s cannot be read or written; look whether its file system turned read-only or its disk fails", s.path)
 	case lib.SQLITE_FULL:
 		return fault.Wrap(fault.Unavailable, err, "the disk of the document store %s is full", s.path)
 	case lib.SQLITE_CONSTRAINT:
