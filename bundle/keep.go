@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"sync"
+
+	"agentenv/task"
 )
 
 // hold shows what stays up and waits for a signal, then tears it down; a second signal stops that. After a signal that came while tasks
-// ran it tears down at once.
+// ran it tears down at once, after two of them nothing.
 func (r *session) hold(sum *Summary, say func(string)) {
 	n := 0
 	for _, run := range r.kept {
@@ -21,9 +23,13 @@ func (r *session) hold(sum *Summary, say func(string)) {
 			<-r.o.Signals
 		}
 	}
-	r.o.Progress.Note(fmt.Sprintf("Tearing down %s (Ctrl-C again to stop now)", count(n, "sandbox")))
 	down, halt := context.WithCancel(context.WithoutCancel(r.teardown))
 	defer halt()
+	if r.halted {
+		halt() // what is left up is named all the same
+	} else {
+		r.o.Progress.Note(fmt.Sprintf("Tearing down %s (Ctrl-C again to stop now)", count(n, "sandbox")))
+	}
 	done := make(chan struct{})
 	var all, watch sync.WaitGroup
 	watch.Go(func() {
@@ -53,16 +59,21 @@ func (r *session) list(sum *Summary, say func(string)) {
 		if len(run.keptUp) == 0 {
 			continue
 		}
-		say("  " + run.Path)
-		for _, k := range run.keptUp {
-			line := "    " + k.ID + "  " + k.Provider
-			if k.Record != "" {
-				line += "  " + k.Record
-			}
-			say(line)
-			for _, e := range k.Endpoints {
-				say("      " + e[0] + "  " + e[1])
-			}
+		ListKept(run.Path, run.keptUp, say)
+	}
+}
+
+// ListKept says what of one run stays up and where it can be reached, under a line that names the run.
+func ListKept(name string, kept []task.KeptSandbox, say func(string)) {
+	say("  " + name)
+	for _, k := range kept {
+		line := "    " + k.ID + "  " + k.Provider
+		if k.Record != "" {
+			line += "  " + k.Record
+		}
+		say(line)
+		for _, e := range k.Endpoints {
+			say("      " + e[0] + "  " + e[1])
 		}
 	}
 }

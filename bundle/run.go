@@ -65,6 +65,7 @@ type session struct {
 
 	mu      sync.Mutex
 	signal  os.Signal
+	halted  bool  // a second signal came
 	refused error // why a run does not go on
 	active  int
 	kept    []*Run
@@ -145,6 +146,7 @@ func (r *session) watch(ended <-chan struct{}) {
 			if first {
 				r.signal = sig
 			}
+			r.halted = !first
 			n := r.active
 			r.mu.Unlock()
 			if !first {

@@ -150,13 +150,7 @@ func (w *watcher) hold(say func(string)) {
 	if w.b.signal == nil {
 		say("Kept up:")
 		for _, l := range kept {
-			say("  " + l.tag + "instance " + l.Instance)
-			for _, k := range l.ended.kept {
-				say(strings.TrimRight(fmt.Sprintf("    %s  %s  %s", k.ID, k.Provider, k.Record), " "))
-				for _, e := range k.Endpoints {
-					say("      " + e[0] + "  " + e[1])
-				}
-			}
+			bundle.ListKept(l.tag+"instance "+l.Instance, l.ended.kept, say)
 		}
 		say("")
 		say(fmt.Sprintf("Holding %s up; Ctrl-C tears them down.", plural(n, "sandbox", "sandboxes")))

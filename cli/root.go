@@ -167,7 +167,7 @@ func (a *App) root() *cobra.Command {
 	root.Flags().BoolP("help", "h", false, "show this help")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{cmd, err} })
 	root.AddCommand(
-		a.runCommand(), a.taskCommand(), a.evalCommand(), a.bundleCommand(), a.artifactCommand(), a.stepsCommand(), a.runsCommand(), a.reviewCommand(), a.sandboxCommand(), a.doctorCommand(),
+		a.runCommand(), a.taskCommand(), a.evalCommand(), a.bundleCommand(), a.artifactCommand(), a.stepsCommand(), a.runsCommand(), a.episodeCommand(), a.reviewCommand(), a.sandboxCommand(), a.doctorCommand(),
 		a.configCommand(),
 	)
 	return root

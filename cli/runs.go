@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"cmp"
+
 	"github.com/spf13/cobra"
 
+	"agentenv/runner"
 	"agentenv/store/doc"
 	"agentenv/task"
 )
@@ -39,13 +42,16 @@ func null(text string) any {
 	return text
 }
 
-func runDocument(s *Services, in *task.Instance) *doc.Object {
-	began := in.Document.Str("created_at_precise_utc")
-	if began == "" {
-		began = in.CreatedAt
+// runDocument is a run as the commands print it; rec may be nil. The reference keeps the times of instances to the minute only.
+func runDocument(s *Services, in *task.Instance, rec *runner.Record) *doc.Object {
+	began := cmp.Or(in.Document.Str("created_at_precise_utc"), in.CreatedAt)
+	ended := cmp.Or(in.Document.Str("ended_at_precise_utc"), in.CompletedAt)
+	id := in.ID
+	if rec != nil {
+		id = rec.ID
 	}
-	return doc.Of("run_id", in.ID, "instance_id", in.ID, "task_id", in.TaskID, "task_version", doc.Int(in.TaskVersion),
+	return doc.Of("run_id", id, "instance_id", in.ID, "task_id", in.TaskID, "task_version", doc.Int(in.TaskVersion),
 		"run_group_id", null(in.Context.Obj("metadata").Str("run_group_id")), "status", in.Status, "interrupted", interrupted(s, in),
-		"outcome_class", null(string(in.Class)), "created_at", began, "ended_at", null(in.Document.Str("ended_at_precise_utc")),
+		"outcome_class", null(string(in.Class)), "created_at", began, "ended_at", null(ended),
 		"steps_done", doc.Int(in.CurrentStep), "steps_total", doc.Int(in.TotalSteps), "error", null(in.Error))
 }

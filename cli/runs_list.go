@@ -250,9 +250,5 @@ func (l listed) document(s *Services) *doc.Object {
 			"run_group_id", null(r.Overrides.Obj("metadata").Str("run_group_id")), "status", recordStatus[r.Status], "interrupted", r.Status == runner.Running && !s.Records.Alive(r.Owner),
 			"outcome_class", null(string(r.Class)), "created_at", r.Created, "ended_at", null(r.Finished), "steps_done", doc.Int(0), "steps_total", nil, "error", null(r.Error))
 	}
-	d := runDocument(s, l.in)
-	if l.rec != nil {
-		d.Set("run_id", l.rec.ID)
-	}
-	return d
+	return runDocument(s, l.in, l.rec)
 }

@@ -188,6 +188,14 @@ func TestARunIsNamedByEitherID(t *testing.T) {
 			}
 		}
 	}
+	// One document has the id that was asked for, the other the newest.
+	for id, want := range map[string]string{"t-twice": runID("t-twice", 1), runID("t-twice", 0): runID("t-twice", 0), runID("t-twice", 1): runID("t-twice", 1)} {
+		code, out, errs := b.run("runs", "show", "--json", id)
+		d, err := doc.ParseObject([]byte(out), doc.Options{})
+		if code != 0 || err != nil || d.Str("run_id") != want || d.Str("instance_id") != "t-twice" {
+			t.Errorf("%s: exit code %d %s\n%s", id, code, errs, out)
+		}
+	}
 	for id, word := range map[string]string{"t-waits": "is queued", runID("t-waits", 0): "is queued", "local-" + strings.Repeat("9", 32): "not found", "t-none": "not found", "t-never": "not begun"} {
 		for _, command := range []string{"runs show ", "runs logs ", "task get-instance --id "} {
 			if code, _, errs := b.run(strings.Fields(command + id)...); code != 1 || !strings.Contains(errs, word) {

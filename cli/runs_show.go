@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"agentenv/fault"
+	"agentenv/runner"
 	"agentenv/store/doc"
 	"agentenv/task"
 )
@@ -42,6 +43,7 @@ func (a *App) runsShow() *cobra.Command {
 // runView is a run with what is known of its steps.
 type runView struct {
 	in     *task.Instance
+	rec    *runner.Record // the one that was named, else the newest; may be nil
 	steps  []stepView
 	scores []task.Score
 	rows   []task.Row
@@ -58,6 +60,10 @@ func viewRun(ctx context.Context, s *Services, id string) (*runView, error) {
 	if err != nil {
 		return nil, err
 	}
+	rec, err := recordOf(ctx, s, id)
+	if err != nil {
+		return nil, err
+	}
 	rows, err := s.Instances.Journal(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -71,7 +77,7 @@ func viewRun(ctx context.Context, s *Services, id string) (*runView, error) {
 			t = seeded
 		}
 	}
-	v := &runView{in: in, rows: rows, scores: task.Scores(t, in.Context)}
+	v := &runView{in: in, rec: rec, rows: rows, scores: task.Scores(t, in.Context)}
 	ended := map[string]string{}
 	for _, row := range rows {
 		ended[row.StepID] = row.RecordedAt
@@ -177,5 +183,5 @@ func (v *runView) document(s *Services) *doc.Object {
 	for _, b := range task.Sandboxes(v.in.Context) {
 		boxes = append(boxes, doc.Of("name", b.Name, "id", b.ID, "mode", b.Mode, "provider", null(b.Type)))
 	}
-	return runDocument(s, v.in).Set("steps", steps).Set("scores", scores).Set("failures", failures).Set("sandboxes", boxes)
+	return runDocument(s, v.in, v.rec).Set("steps", steps).Set("scores", scores).Set("failures", failures).Set("sandboxes", boxes)
 }

@@ -6,6 +6,7 @@ import (
 
 	"agentenv/artifact"
 	"agentenv/bundle"
+	"agentenv/episode"
 	"agentenv/runner"
 	"agentenv/runner/local"
 	"agentenv/sandbox"
@@ -28,6 +29,7 @@ type Services struct {
 	Engine    task.Runs
 	Records   *runner.Records
 	Tracker   task.Tracker // of the runs that a command runs by itself
+	Episodes  episode.Deps // of the tasks whose agents are played from outside
 	// Runner returns a runner over the queue; the caller starts and stops it.
 	Runner func(local.Config) *local.Runner
 	// OwnerAlive reports whether the process that runs an instance, which names an owner, still lives.

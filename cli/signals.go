@@ -65,6 +65,13 @@ func (s *signals) code() int {
 	return 0
 }
 
+// reason is what the first signal is recorded as; there must have been one.
+func (s *signals) reason() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return bundle.Cancelling(s.first).Error()
+}
+
 // second runs fn and calls halt when a signal comes meanwhile; it reports whether one came.
 func (s *signals) second(halt func(), fn func()) (came bool) {
 	done := make(chan struct{})

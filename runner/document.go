@@ -11,6 +11,9 @@ import (
 // of that type as failed for good when the process in them is gone.
 const LocalType = "agent-env-local"
 
+// ReferenceType is the runner of the reference's own records. Its runs live in the memory of their process: nobody goes on with them.
+const ReferenceType = "local"
+
 // stamp is how times stand in records.
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000+00:00") }
 

@@ -18,15 +18,7 @@ func (s *Records) Claim(ctx context.Context, r *Record) (bool, error) {
 	if r.Status.Terminal() {
 		return false, nil
 	}
-	f := document.By("run_id", r.ID, "status", string(r.Status))
-	switch {
-	case r.Owner == nil:
-		f = f.And("owner", document.AbsentOrNull, nil)
-	case processOf(r.Owner) == s.self:
-		f = s.ours(f)
-	default: // as it was seen: a sign of life in between makes the claim fail
-		f = f.And("owner.host", document.Eq, r.Owner.Value("host")).And("owner.pid", document.Eq, r.Owner.Value("pid")).And("owner.seen", document.Eq, r.Owner.Value("seen"))
-	}
+	f := s.asSeen(r)
 	owner := s.owner()
 	set := doc.Of("status", string(Running), "owner", owner)
 	if r.Started == "" {
@@ -41,6 +33,18 @@ func (s *Records) Claim(ctx context.Context, r *Record) (bool, error) {
 		r.Started = v
 	}
 	return true, nil
+}
+
+// asSeen selects a record as long as its status and its owner are those that were read; a sign of life in between is another owner.
+func (s *Records) asSeen(r *Record) document.Filter {
+	f := document.By("run_id", r.ID, "status", string(r.Status))
+	switch {
+	case r.Owner == nil:
+		return f.And("owner", document.AbsentOrNull, nil)
+	case processOf(r.Owner) == s.self:
+		return s.ours(f)
+	}
+	return f.And("owner.host", document.Eq, r.Owner.Value("host")).And("owner.pid", document.Eq, r.Owner.Value("pid")).And("owner.seen", document.Eq, r.Owner.Value("seen"))
 }
 
 // Release hands a run of this process back: it goes on counting as running, by owner, which may be nil: whoever drains the queue takes it up.
@@ -68,12 +72,22 @@ func (s *Records) Withdraw(ctx context.Context, r *Record, reason string) (bool,
 func (s *Records) end(ctx context.Context, r *Record, f document.Filter, status Status, class task.Class, text string) (bool, error) {
 	at := stamp(s.now())
 	set := doc.Of("status", string(status), "finished_at_utc", at, "error", textOrNull(text), "outcome_class", textOrNull(string(class)))
-	n, err := s.change(ctx, r.TaskID, f, document.Update{Set: set, Unset: []string{"cancel"}})
+	// What the run began with is in its journal; a large one would be read again with every list of runs.
+	n, err := s.change(ctx, r.TaskID, f, document.Update{Set: set, Unset: []string{"cancel", "initial_context"}})
 	if n == 0 || err != nil {
 		return false, err
 	}
 	r.Status, r.Class, r.Error, r.Finished, r.Cancel = status, class, text, at, ""
 	return true, nil
+}
+
+// Lost records that a run whose process is gone has failed, for a runner whose runs nobody goes on with. It reports whether it did: a process that
+// gave a sign of life since the record was read keeps its run.
+func (s *Records) Lost(ctx context.Context, r *Record, text string) (bool, error) {
+	if r.Status.Terminal() {
+		return false, nil
+	}
+	return s.end(ctx, r, s.asSeen(r), Failed, task.Infrastructure, text)
 }
 
 // RequestCancel asks whoever runs a run to cancel it, and reports whether it runs. Of several requests the last one's reason counts.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"math/big"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,6 +40,18 @@ func NewEngine(reg *Registry, docs document.Store, log *slog.Logger, now func() 
 }
 
 var _ Runs = (*Engine)(nil)
+
+// With returns an engine that knows these step types beside its own, for steps that belong to one run and stand in no document; e is not
+// changed, and both write to the same records. A type that e knows already is an error of kind Exists.
+func (e *Engine) With(types ...*StepType) (*Engine, error) {
+	reg, err := NewRegistry(slices.Concat(e.registry.All(), types)...)
+	if err != nil {
+		return nil, err
+	}
+	with := *e
+	with.registry = reg
+	return &with, nil
+}
 
 // Run runs a task to its end and returns how it went; the error is that of the result. When the run cannot begin (a range out
 // of bounds, a stored step with a Problem, a step that is not supported yet, a seed that breaks the task, an instance id that cannot be recorded) the

@@ -128,7 +128,12 @@ func (x *execution) run(ctx context.Context) *Result {
 		attribute.Int64("agentenv.task.version", x.task.Version), attribute.String("agentenv.run_group.id", x.clean.Obj("metadata").Str("run_group_id")))
 	stepCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	x.cancel = cancel
+	x.cancel = func(cause error) {
+		if ctx.Err() != nil { // which came first, and may not have got here yet
+			cause = context.Cause(ctx)
+		}
+		cancel(cause)
+	}
 	stepCtx, stop := context.WithCancel(stepCtx)
 	defer stop()
 	x.ended, x.prepared = make(chan *attempt, x.end), make(chan struct{}, 1)
@@ -392,10 +397,13 @@ func (x *execution) conclude(stepCtx context.Context, a *attempt) {
 			x.log.Error(what+" failed (superseded)", attrs...)
 			break
 		}
-		x.log.Error(what+" failed (fatal)", attrs...)
 		if x.terminal == nil {
 			x.terminal, x.failure = &StepError{StepID: a.step.ID, Err: a.err}, a.step
 		}
+		if a.err == nil { // it did its work, which could not be recorded
+			attrs = []any{"instance", x.instance, "error", x.terminal}
+		}
+		x.log.Error(what+" failed (fatal)", attrs...)
 	}
 	ev := x.event(a.index, a)
 	ev.Tolerated, ev.Retried = a.status == "failure", a.retry || a.dropped

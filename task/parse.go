@@ -178,6 +178,9 @@ func (r *Registry) parseStep(v any, o ParseOptions) (*Step, error) {
 
 // readOwn fills in what the step's type knows about.
 func (s *Step) readOwn(d *doc.Object, o ParseOptions) error {
+	if s.ID == seedRow || s.ID == schedulerRow {
+		return fault.New(fault.Invalid, "field \"id\" must not be %q, which names a row of the journal", s.ID)
+	}
 	if s.Kind.Pending {
 		s.Fields = verbatim(d)
 		return s.Kind.checkGiven(d)

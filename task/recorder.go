@@ -26,6 +26,7 @@ const (
 const (
 	foldEvery = time.Second
 	foldSteps = 64
+	foldLarge = 1 << 20 // bytes of a context beyond which the document is brought up to date by time alone
 )
 
 // recorder writes one run's documents. A nil recorder writes nothing. It is used by the run's loop alone.
@@ -43,6 +44,7 @@ type recorder struct {
 	folded                      *doc.Object // the context that the document holds
 	pending                     int         // completions that the document lacks
 	lastFold                    time.Time
+	large                       bool // the context was beyond foldLarge when it was last looked at
 	gone                        bool // the document vanished: there is nothing to write to
 }
 
@@ -265,12 +267,22 @@ func (r *recorder) foldTimer() <-chan time.Time {
 // foldIfDue brings the instance document up to date when it lags far enough, or would with more completions.
 func (x *execution) foldIfDue(ctx, stepCtx context.Context, more int) {
 	r := x.rec
-	if r == nil || r.pending == 0 || (r.pending+more < foldSteps+min(more, 1) && r.now().Sub(r.lastFold) < foldEvery) {
+	if r == nil || r.pending == 0 {
 		return
 	}
+	many := r.pending+more >= foldSteps+min(more, 1) && !r.large
+	if !many && r.now().Sub(r.lastFold) < foldEvery {
+		return
+	}
+	const suspicious = 5 * time.Millisecond
+	began := time.Now()
 	ctx = context.WithoutCancel(ctx)
 	err := r.docs.Transact(ctx, func(tx document.Store) error { return r.write(ctx, tx, x.clean, nil) })
 	r.lastFold = r.now()
+	if took := time.Since(began); took > suspicious {
+		text, bad := doc.Marshal(x.clean)
+		r.large = bad == nil && len(text) > foldLarge
+	}
 	if err != nil {
 		x.recordFailed(stepCtx, err)
 	}

@@ -3,6 +3,7 @@ package task
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"agentenv/fault"
 	"agentenv/store"
@@ -54,6 +55,9 @@ func (e *Engine) Resume(ctx context.Context, t *Task, id string, o Options) (*Re
 	if in.Status == "completed" {
 		return nil, fault.New(fault.Conflict, "instance %s is complete: there is nothing to go on with; `agent-env sandbox prune` removes what it may have left up", id)
 	}
+	if of := in.Context.Obj("metadata").Obj("episode").Str("id"); of != "" && strings.HasSuffix(id, of) { // not one that began with the context of an episode
+		return nil, fault.New(fault.Conflict, "instance %s is an episode, whose agents were played from outside: it is not gone on with; start another, and close this one with `agent-env runs cancel %s`", id, id)
+	}
 	if of := in.Context.Obj("metadata").Str("verifies"); of != "" {
 		return nil, fault.New(fault.Conflict, "instance %s verifies %s and is not gone on with; `agent-env task verify --id %s` verifies anew", id, of, of)
 	}
@@ -82,6 +86,9 @@ func (x *execution) takeUp(ctx context.Context, docs document.Store, in *Instanc
 	}
 	if len(rows) == 0 || rows[0].StepID != seedRow {
 		return fault.New(fault.Conflict, "its journal has no seed, so there is nothing to go on from; run the task again")
+	}
+	if rows, err = ofCompletions(rows, in.Completed); err != nil {
+		return err
 	}
 	again, _, err := x.reruns(ctx, rows)
 	if err != nil {
@@ -120,6 +127,28 @@ func (x *execution) takeUp(ctx context.Context, docs document.Store, in *Instanc
 	x.log.Info("going on with the run", "instance", x.instance, "done", len(r.entries), "again", x.names(again))
 	x.discardWork(ctx, x.names(again))
 	return nil
+}
+
+// ofCompletions returns the rows that count: a step that the record does not hold as done is not done, whatever its row says (the reference
+// writes the two apart). Conflict: one that is done has no row, so its effect cannot be told from the others'.
+func ofCompletions(rows []Row, completed []Completion) ([]Row, error) {
+	status := map[string]string{seedRow: "", schedulerRow: ""}
+	for _, c := range completed {
+		status[c.StepID] = c.Status
+	}
+	kept := slices.DeleteFunc(rows, func(row Row) bool {
+		_, counts := status[row.StepID]
+		return !counts
+	})
+	for _, row := range kept {
+		delete(status, row.StepID)
+	}
+	for _, c := range completed {
+		if _, missing := status[c.StepID]; missing && c.Status == "success" {
+			return nil, fault.New(fault.Conflict, "its journal has no row of step %q, which is done, so what to go on from cannot be told; run the task again", c.StepID)
+		}
+	}
+	return kept, nil
 }
 
 // loseMore takes back the steps whose sandboxes were lost while the run was taken over, and what depends on them; it says which.

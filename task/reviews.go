@@ -2,6 +2,7 @@ package task
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"agentenv/fault"
@@ -36,6 +37,9 @@ type Reviews struct {
 	docs    document.Store
 	indexes *indexes
 	now     func() time.Time
+
+	mu    sync.Mutex
+	waits []*reviewWait
 }
 
 // NewReviews returns the reviews of a document store; now is the clock (nil: time.Now).

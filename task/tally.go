@@ -17,12 +17,12 @@ type Rollout struct {
 
 // Tally is what a number of runs came to, in total and by task. It never holds NaN or an infinity, and its JSON form is what --json prints.
 type Tally struct {
-	Total Total       `json:"total"`
-	Tasks []TaskTally `json:"tasks"` // in the order in which they appeared first
+	Total Total    `json:"total"`
+	Tasks []OfTask `json:"tasks"` // in the order in which they appeared first
 }
 
-// TaskTally is the count of one version of one task.
-type TaskTally struct {
+// OfTask is the count of one version of one task.
+type OfTask struct {
 	TaskID  string `json:"task_id"`
 	Version int64  `json:"version"`
 	Count
@@ -98,12 +98,12 @@ func NewTally(rollouts []Rollout) Tally {
 		}
 		groups[k] = append(groups[k], r)
 	}
-	t := Tally{Total: Total{Count: countOf(rollouts)}, Tasks: []TaskTally{}}
+	t := Tally{Total: Total{Count: countOf(rollouts)}, Tasks: []OfTask{}}
 	var rates, scores []float64
 	var curves [][]float64
 	for _, k := range order {
 		c := countOf(groups[k])
-		t.Tasks = append(t.Tasks, TaskTally{TaskID: k.id, Version: k.version, Count: c})
+		t.Tasks = append(t.Tasks, OfTask{TaskID: k.id, Version: k.version, Count: c})
 		if c.Counted > 0 {
 			rates, scores, curves = append(rates, c.PassRate.Value), append(scores, *c.MeanScore), append(curves, c.PassAtK)
 		}

@@ -202,7 +202,7 @@ func TestTallyHolds(t *testing.T) {
 		runs := rapid.SliceOfN(one, 0, 12).Draw(t, "runs")
 		got := task.NewTally(runs)
 		sum := 0
-		for _, c := range append([]task.TaskTally{{Count: got.Total.Count}}, got.Tasks...) {
+		for _, c := range append([]task.OfTask{{Count: got.Total.Count}}, got.Tasks...) {
 			if c.Runs != c.Counted+c.Excluded+c.Unscored || c.Passes > c.Counted {
 				t.Errorf("%+v", c)
 			}

@@ -146,6 +146,24 @@ func (r *Run) AddSandbox(s Sandbox) error {
 	return nil
 }
 
+// AddAgent appends a record to context.deployed_agents; an agent_name that is taken is an Exists error. As with AddSandbox it
+// must be the step's last effect.
+func (r *Run) AddAgent(record *doc.Object) error {
+	name := record.Str("agent_name")
+	for _, other := range r.Agents() {
+		if other.Str("agent_name") == name {
+			return fault.New(fault.Exists, "an agent named %q is already deployed in this run", name)
+		}
+	}
+	r.appendAt(record, []string{"deployed_agents"})
+	return nil
+}
+
+// AddPromptResponse appends a record to context.prompt_responses. It must be the step's last effect.
+func (r *Run) AddPromptResponse(record *doc.Object) {
+	r.appendAt(record, []string{"prompt_responses"})
+}
+
 // Agents returns context.deployed_agents as stored, for steps that act on them.
 func (r *Run) Agents() []*doc.Object { return objects(r.Context(), "deployed_agents") }
 

@@ -141,8 +141,10 @@ func TestNothingIsTracedUnasked(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	for name, o := range map[string]telemetry.Options{
-		"no folder":       {Env: none, File: filepath.Join(t.TempDir(), "none", "trace.json")},
-		"other protocols": {Env: func(k string) string { return map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:1", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}[k] }},
+		"no folder": {Env: none, File: filepath.Join(t.TempDir(), "none", "trace.json")},
+		"other protocols": {Env: func(k string) string {
+			return map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:1", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}[k]
+		}},
 	} {
 		if _, _, err := telemetry.Open(t.Context(), o); err == nil {
 			t.Errorf("%s: accepted", name)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"agentenv/cli"
+	"agentenv/episode"
 	"agentenv/runner"
 	"agentenv/runner/local"
 	"agentenv/sandbox"
@@ -21,6 +22,7 @@ func wireRuns(ctx context.Context, s *cli.Services, log *slog.Logger) {
 	engine.Owner = task.Owner{Self: doc.Of("host", self.Host, "boot", self.Boot, "pid", doc.Int(self.PID), "start", self.Start), Alive: s.Records.RunsStill}
 	s.Engine, s.OwnerAlive = engine, ownerAlive(ctx, s.Records, log)
 	s.Tracker = local.NewTracker(s.Records, log)
+	s.Episodes = episode.Deps{Registry: s.Registry, Engine: engine, Teardown: s.Teardown, Tracker: s.Tracker, Log: log}
 	s.Runner = func(c local.Config) *local.Runner {
 		return local.New(local.Deps{Engine: engine, Tasks: s.Tasks, Instances: s.Instances, Records: s.Records, Teardown: s.Teardown, Log: log}, c)
 	}

@@ -61,6 +61,39 @@ func TestACancelThatComesTooLate(t *testing.T) {
 	p.until(h.Run, runner.Completed)
 }
 
+// TestARunThatIsBeingTornDownIsLetFinish, whether it is cancelled or its runner stops.
+func TestARunThatIsBeingTornDownIsLetFinish(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.process(sandbox.Process{})
+	p.teardown.hold = make(chan struct{})
+	w.on("a", func(_ context.Context, r *task.Run) error {
+		return r.AddSandbox(task.Sandbox{Name: "box", ID: "s1", Mode: "vm"})
+	})
+	ended := make(chan *local.Ended, 1)
+	r := p.start(local.Config{Own: true, Ended: func(e *local.Ended) { ended <- e }})
+	h := p.submit(r, runner.Request{TaskID: p.task(runnertest.Nothing("a"))})
+	w.wait("the teardown", func() bool { return p.teardown.of(h.Instance) == 1 })
+	if _, err := r.Cancel(t.Context(), h.Run, "late"); err != nil {
+		t.Error(err)
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- r.Stop(context.Background()) }()
+	select {
+	case err := <-stopped:
+		t.Fatalf("it stopped in the middle of a teardown: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(p.teardown.hold)
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	p.until(h.Run, runner.Completed)
+	if e := <-ended; len(e.TornDown.Ended) != 1 || len(e.TornDown.Left) != 0 || p.teardown.of(h.Instance) != 1 {
+		t.Errorf("torn down: %+v", e.TornDown)
+	}
+}
+
 // TestCancelFromAnotherProcess is obeyed by the process that runs it.
 func TestCancelFromAnotherProcess(t *testing.T) {
 	t.Parallel()
@@ -238,4 +271,32 @@ func TestSignsOfLife(t *testing.T) {
 			t.Errorf("%+v", rec)
 		}
 	})
+}
+
+// TestWhatCannotGoOn drains a run that can never be gone on with: its record and its instance both say that it has ended.
+func TestWhatCannotGoOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	gone, alive := w.process(dead()), w.process(sandbox.Process{})
+	id := gone.task(runnertest.Nothing("a"), runnertest.Nothing("b"))
+	rec := runner.NewRecord(runner.LocalType, runner.Request{TaskID: id, TaskVersion: 1, Instance: "t-1", Metadata: doc.Of("mine", "yes")})
+	if err := gone.records.Add(t.Context(), rec, true); err != nil {
+		t.Fatal(err)
+	}
+	halfway(t, gone, rec)
+	if _, err := gone.docs.Update(t.Context(), "task_instances", document.By("instance_id", "t-1"), document.Update{Set: doc.Of("context.metadata.verifies", "t-0")}, false); err != nil {
+		t.Fatal(err)
+	}
+	// What replaces the document is replayed from the rows, so the seed says it too.
+	if _, err := gone.docs.Update(t.Context(), "task_step_journal", document.By("instance_id", "t-1", "step_id", "__seed__"),
+		document.Update{Push: doc.Of("ops.sets", []any{doc.Of("path", "context.metadata.verifies", "value", "t-0")})}, false); err != nil {
+		t.Fatal(err)
+	}
+	r := alive.start(local.Config{Once: true})
+	<-r.Done()
+	got := alive.until(rec.ID, runner.Failed)
+	in, err := alive.instances.Get(t.Context(), "t-1")
+	if err != nil || in.Status != "cancelled" || in.Error == "" || !strings.Contains(got.Error, in.Error) || w.times("t-1", "b") != 0 {
+		t.Errorf("the record says %q, the instance is %s, %q, %v", got.Error, in.Status, in.Error, err)
+	}
 }

@@ -228,7 +228,7 @@ func TestTheLivingAreLeftAlone(t *testing.T) {
 	}{
 		"this process":                {sandbox.ThisProcess(), runner.LocalType},
 		"seen a moment ago elsewhere": {sandbox.Process{Host: "elsewhere", PID: 9}, runner.LocalType},
-		"the reference's":             {dead(), "local"},
+		"the reference's":             {sandbox.ThisProcess(), runner.ReferenceType},
 	} {
 		other := w.process(c.self)
 		rec := runner.NewRecord(c.typ, runner.Request{TaskID: id, TaskVersion: 1, Instance: "t-" + name})
@@ -241,11 +241,11 @@ func TestTheLivingAreLeftAlone(t *testing.T) {
 		}
 		r := p.start(local.Config{Once: true})
 		<-r.Done()
-		if done, err := r.Cancel(t.Context(), rec.ID, "x"); c.typ == "local" && (done || err != nil) {
+		if done, err := r.Cancel(t.Context(), rec.ID, "x"); c.typ == runner.ReferenceType && (done || err != nil) {
 			t.Errorf("%s: cancelled: %v, %v", name, done, err)
 		}
 		after, err := p.records.Get(t.Context(), rec.ID)
-		if err != nil || c.typ == "local" && !doc.Equal(before.Document, after.Document) || w.times(rec.Instance, "a") != 0 {
+		if err != nil || c.typ == runner.ReferenceType && !doc.Equal(before.Document, after.Document) || w.times(rec.Instance, "a") != 0 {
 			t.Errorf("%s: %v, it ran %d times:\n%s", name, err, w.times(rec.Instance, "a"), doc.Canonical(after.Document))
 		}
 	}
@@ -386,7 +386,9 @@ func TestContextToBeginWith(t *testing.T) {
 	r := p.start(local.Config{})
 	h := p.submit(r, runner.Request{TaskID: id, Metadata: doc.Of("start_step", doc.Int(1), "x", "new"),
 		Context: doc.Of("metadata", doc.Of("x", "old", "y", "kept"), "agent_model", "m", "deployed_sandboxes", []any{doc.Of("sandbox_name", "box", "sandbox_id", "s1")})})
-	p.until(h.Run, runner.Completed)
+	if rec := p.until(h.Run, runner.Completed); rec.Context != nil {
+		t.Error("the record of a run that ended still holds what it began with")
+	}
 	in, err := p.instances.Get(t.Context(), h.Instance)
 	if err != nil {
 		t.Fatal(err)

@@ -45,6 +45,9 @@ func (r *Runner) drain(ctx context.Context) {
 		if err != nil {
 			r.d.Log.Warn("the queue of runs cannot be read; it is tried again", "error", err)
 		}
+		if scan {
+			r.reconcile(ctx)
+		}
 		if r.c.Once && !found && err == nil && r.idle() {
 			if scan || r.c.Own {
 				return
@@ -137,6 +140,24 @@ func (r *Runner) fill(ctx context.Context, scan bool) (found bool, err error) {
 		found = found || took
 	}
 	return found, nil
+}
+
+// reconcile marks the runs of the reference's runner whose process is gone as failed, as its own serving process does: they live in the memory of
+// their process alone, and nobody goes on with them.
+func (r *Runner) reconcile(ctx context.Context) {
+	left, err := r.d.Records.Orphans(ctx, runner.ReferenceType)
+	for _, rec := range left {
+		var done bool
+		if done, err = r.d.Records.Lost(ctx, rec, "interrupted by a hub restart"); err != nil {
+			break
+		}
+		if done {
+			r.d.Log.Warn("a run of the reference was marked as failed: its process is gone", "run", rec.ID, "instance", rec.Instance)
+		}
+	}
+	if err != nil {
+		r.d.Log.Warn("the runs that the reference left cannot be looked at; it is tried again", "error", err)
+	}
 }
 
 // runsStill reports whether a process that has no part in the record runs its instance.

@@ -249,6 +249,12 @@ func (r *Runner) goOn(h *held, in *task.Instance) (*task.Result, *doc.Object, er
 		return nil, in.Context, err
 	}
 	res, err := r.d.Engine.Resume(h.ctx, t, in.ID, task.Options{Observer: r.announce(h, nil, true), Log: r.d.Log, Keeper: r.d.Teardown})
+	if res == nil && fault.Is(err, fault.Conflict, fault.Invalid, fault.Unsupported) {
+		// It can never go on, and what stands in its record would say for ever that it does. If somebody else took it up, nothing changes.
+		if bad := r.d.Instances.Cancel(context.WithoutCancel(h.ctx), in, err.Error(), r.d.Now()); bad != nil {
+			r.d.Log.Warn("a run that cannot go on could not be recorded as such", "instance", in.ID, "error", bad)
+		}
+	}
 	return res, in.Context, err
 }
 

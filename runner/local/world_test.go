@@ -189,18 +189,26 @@ func (w *world) wait(what string, there func() bool) {
 	}
 }
 
-// teardown notes which runs were torn down; hang, when set, keeps it from ending before its context does.
+// teardown notes which runs were torn down; hang, when set, keeps it from ending before its context does, and hold before it is closed.
 type teardown struct {
 	mu   sync.Mutex
 	down []string
 	hang bool
+	hold chan struct{}
 }
 
 func (d *teardown) Teardown(ctx context.Context, instance string, recorded *doc.Object) task.TeardownReport {
 	d.mu.Lock()
 	d.down = append(d.down, instance)
-	hang := d.hang
+	hang, hold := d.hang, d.hold
 	d.mu.Unlock()
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			hang = true
+		}
+	}
 	if hang {
 		<-ctx.Done()
 		return task.TeardownReport{Left: []task.SandboxReport{{ID: "x", Why: "the teardown was stopped"}}}

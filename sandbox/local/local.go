@@ -288,7 +288,7 @@ func (m *machine) writePorts() error {
 // dirs returns the work folders of a sandbox, the newest naming last; under the root, or where older versions put them.
 func (p *Provider) dirs(id string) []string {
 	for _, root := range []string{p.o.Root, os.TempDir()} {
-		found, _ := filepath.Glob(filepath.Join(root, "agent-env-"+id+"-*"))
+		found := named(root, "agent-env-"+id+"-", "")
 		found = slices.DeleteFunc(found, func(d string) bool {
 			fi, err := os.Lstat(d)
 			return err != nil || !fi.IsDir()
@@ -299,6 +299,23 @@ func (p *Provider) dirs(id string) []string {
 		}
 	}
 	return nil
+}
+
+// named returns the paths of the entries of a folder whose names begin and end so. It is asked for at the end of every sandbox, also of
+// folders that hold much else.
+func named(dir, prefix, suffix string) (paths []string) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(-1)
+	for _, name := range names {
+		if strings.HasPrefix(name, prefix) && strings.HasSuffix(name, suffix) {
+			paths = append(paths, filepath.Join(dir, name))
+		}
+	}
+	return paths
 }
 
 const maxPortMap = 1 << 20

@@ -58,8 +58,8 @@ func (p *Provider) Terminate(ctx context.Context, id string) error {
 	var errs []error
 	if len(left) > 0 {
 		errs = append(errs, fault.New(fault.Unavailable, "sandbox %s: %d of its processes do not end", id, len(left)))
-	} else if staged, _ := filepath.Glob(filepath.Join("/tmp", "*-"+id)); len(staged) > 0 {
-		for _, d := range staged {
+	} else {
+		for _, d := range named("/tmp", "", "-"+id) {
 			os.RemoveAll(d)
 		}
 	}

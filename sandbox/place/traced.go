@@ -2,6 +2,7 @@ package place
 
 import (
 	"context"
+	"errors"
 	"io"
 	"iter"
 	"sync"
@@ -82,7 +83,7 @@ func (t *tracedTree) Next() (Entry, error) {
 	switch {
 	case err == nil:
 		t.files++
-	case err != io.EOF:
+	case !errors.Is(err, io.EOF):
 		t.bad = err
 	}
 	return e, err
@@ -91,7 +92,7 @@ func (t *tracedTree) Next() (Entry, error) {
 func (t *tracedTree) Read(b []byte) (int, error) {
 	n, err := t.Tree.Read(b)
 	t.bytes += int64(n)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		t.bad = err
 	}
 	return n, err

@@ -75,19 +75,15 @@ func (a *action) Execute(ctx context.Context, r *task.Run) error {
 	if stands.State == task.Awaiting {
 		r.Report(task.Progress{What: "waiting", Note: "waits for a decision: agent-env review continue|abort " + r.Instance + " " + r.StepID})
 	}
-	deadline := time.NewTimer(a.timeout)
-	defer deadline.Stop()
-	look := time.NewTicker(a.poll)
-	defer look.Stop()
-	for stands.State == task.Awaiting {
-		select {
-		case <-ctx.Done():
+	if stands.State == task.Awaiting {
+		tooLong := fault.New(fault.Timeout, "nobody decided within %s", a.timeout)
+		ctx, cancel := context.WithTimeoutCause(ctx, a.timeout, tooLong)
+		defer cancel()
+		stands, err = a.reviews.Wait(ctx, r.Instance, r.StepID, a.poll)
+		switch {
+		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case <-deadline.C:
-			return fault.New(fault.Timeout, "nobody decided within %s", a.timeout)
-		case <-look.C:
-		}
-		if stands, err = a.reviews.Get(ctx, r.Instance, r.StepID); err != nil {
+		case err != nil:
 			return fault.At(err, "look for the decision")
 		}
 	}

@@ -2,6 +2,7 @@ package object
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -59,7 +60,7 @@ type tracedReader struct {
 func (r *tracedReader) Read(b []byte) (int, error) {
 	n, err := r.ReadCloser.Read(b)
 	r.n += int64(n)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		r.bad = err
 	}
 	return n, err

@@ -21,7 +21,7 @@ func (k *user) smallState() {
 	if err := os.MkdirAll(k.State, 0o700); err != nil {
 		k.T.Fatal(err)
 	}
-	if err := syscall.Mount("none", k.State, "tmpfs", 0, "size=3m,mode=700"); err != nil {
+	if err := syscall.Mount("none", k.State, "tmpfs", 0, "size=5m,mode=700"); err != nil {
 		k.T.Fatalf("this test needs root, to mount a small tmpfs: %v", err)
 	}
 	k.T.Cleanup(func() {

@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -26,15 +27,21 @@ func (k *user) startOnTerminal(args ...string) *terminal {
 	if err != nil {
 		k.T.Fatal(err)
 	}
-	fd := int(screen.Fd())
-	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
-	}
-	if err == nil {
-		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80})
-	}
+	raw, err := screen.SyscallConn() // Fd would make the file block, and so its Close
 	if err != nil {
+		k.T.Fatal(err)
+	}
+	n := 0
+	var bad error
+	err = raw.Control(func(fd uintptr) {
+		if n, bad = unix.IoctlGetInt(int(fd), unix.TIOCGPTN); bad == nil {
+			bad = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0)
+		}
+		if bad == nil {
+			bad = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80})
+		}
+	})
+	if err := errors.Join(err, bad); err != nil {
 		k.T.Fatal(err)
 	}
 	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
@@ -92,7 +99,7 @@ func TestClosedTerminal(t *testing.T) {
 	t.Cleanup(p.kill)
 	p.waitFor("wait (verify_sandbox)")
 	time.Sleep(300 * time.Millisecond)
-	if err := unix.Close(int(p.screen.Fd())); err != nil {
+	if err := p.screen.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if code := p.wait(); code != 129 {

@@ -23,10 +23,11 @@ var rooms = map[string]string{
 	"env":       "fault telemetry store config sandbox artifact protocol",
 	"steps":     "fault telemetry store config task agent env artifact sandbox",
 	"runner":    "fault telemetry store config task sandbox",
+	"episode":   "fault telemetry store config task runner sandbox",
 	"bundle":    "fault telemetry store config task agent env artifact sandbox examples",
 	"examples":  "",
-	"cli":       "fault telemetry store config task artifact sandbox bundle runner",
-	"cmd":       "fault telemetry store config task artifact sandbox bundle runner cli steps examples agent env",
+	"cli":       "fault telemetry store config task artifact sandbox bundle runner episode",
+	"cmd":       "fault telemetry store config task artifact sandbox bundle runner episode cli steps examples agent env",
 	"bench":     "fault telemetry store config task artifact sandbox steps",
 	"test":      "fault telemetry store config task artifact sandbox bundle runner cli steps examples",
 }

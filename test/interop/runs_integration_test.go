@@ -111,6 +111,7 @@ func TestAHubBesideOurQueue(t *testing.T) {
 			t.Errorf("the hub does not list %s:\n%s", id, page)
 		}
 	}
+	hubReads(t, port, records())
 	marked := fmt.Sprint(records()[theirs])
 	if out := u.OK(ours, "runs", "work", "--once"); !strings.Contains(out, "Ran 3 runs: 3 completed.") {
 		t.Errorf("our worker:\n%s", out)
@@ -123,6 +124,32 @@ func TestAHubBesideOurQueue(t *testing.T) {
 	if got := fmt.Sprint(records()[theirs]); got != marked {
 		t.Errorf("our worker changed the reference's record to %s", got)
 	}
+}
+
+// hubReads compares what the hub says of our run that has ended with what is stored.
+func hubReads(t *testing.T, port int, records map[string]map[string]any) {
+	t.Helper()
+	for _, d := range records {
+		if d["status"] != "COMPLETED" {
+			continue
+		}
+		base := fmt.Sprintf("http://127.0.0.1:%d/api/v1/tasks/job/", port)
+		id := d["instance_id"].(string)
+		in, progress := kit.Parse(t, get(t, base+"instances/"+id)), kit.Parse(t, get(t, base+"instances/"+id+"/progress"))
+		meta := kit.At(d, "overrides", "metadata").(map[string]any)
+		if kit.At(in, "status") != "completed" || kit.At(in, "context", "metadata", "run_group_id") != meta["run_group_id"] || kit.At(in, "context", "metadata", "workflow_id") != d["run_id"] {
+			t.Errorf("the hub reads our instance as %v", in)
+		}
+		if kit.At(progress, "done") != true || kit.At(progress, "completed_steps", 0, "step_id") != "a" || kit.At(progress, "completed_steps", 0, "status") != "success" {
+			t.Errorf("the hub reads its progress as %v", progress)
+		}
+		group := kit.Parse(t, get(t, base+"run-groups/"+fmt.Sprint(meta["run_group_id"])))
+		if text := fmt.Sprint(group); !strings.Contains(text, id) || !strings.Contains(text, d["run_id"].(string)) {
+			t.Errorf("the hub reads its group as %s", text)
+		}
+		return
+	}
+	t.Error("no run of ours has ended")
 }
 
 func freePort(t *testing.T) int {
