@@ -55,9 +55,18 @@ func rowFilter(store, id, status string) document.Filter {
 	return document.By("store", store, "id", id, "status", status)
 }
 
-// last returns the newest row of an entity with a status, nil when there is none.
-func (l *ledger) last(ctx context.Context, store, id, status string) (*doc.Object, error) {
-	return l.docs.FindOne(ctx, ledgerCollection, rowFilter(store, id, status), document.Sort{Path: "at", Desc: true})
+// last returns the newest row of an entity of each status, nil where there is none.
+func (l *ledger) last(ctx context.Context, store, id string) (pending, done *doc.Object, err error) {
+	rows, err := l.docs.Query(ctx, ledgerCollection, document.Query{Filter: document.By("store", store, "id", id), Sort: []document.Sort{{Path: "at", Desc: true}}})
+	for _, row := range rows {
+		switch status := row.Str("status"); {
+		case status == "pending" && pending == nil:
+			pending = row
+		case status == "done" && done == nil:
+			done = row
+		}
+	}
+	return pending, done, err
 }
 
 // begin records that an entity is about to be written.
@@ -116,17 +125,13 @@ func (p *Plan) decide(ctx context.Context, l *ledger, en *entry, in inputs) erro
 	want := digest(e.Store, e.ID, in.object())
 	en.reused, en.adopted, en.reasons = false, false, nil
 	en.version = latest + 1
-	pending, err := l.last(ctx, e.Store, e.ID, "pending")
+	pending, row, err := l.last(ctx, e.Store, e.ID)
 	if err != nil {
 		return fault.At(err, "read the ledger of bundles")
 	}
 	if v, ok := pending.Int("version"); ok && v == latest && pending.Str("bundle") == p.b.Root && pending.Str("digest") == want {
 		en.version, en.reused, en.adopted = v, true, true
 		return nil
-	}
-	row, err := l.last(ctx, e.Store, e.ID, "done")
-	if err != nil {
-		return fault.At(err, "read the ledger of bundles")
 	}
 	if row == nil {
 		en.reasons = []string{"new"}

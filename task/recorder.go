@@ -68,9 +68,11 @@ func openRecorder(ctx context.Context, x *execution, id string, given bool) (*re
 	}
 	empty := NewContext()
 	seed, _ := rebase(diff(empty, x.clean), empty, empty)
-	register := func(tx document.Store) error { return r.register(ctx, tx, x, given, seed.encode(x.clean)) }
+	fresh := true // nothing is left of an earlier run with this id
+	register := func(tx document.Store) error { return r.register(ctx, tx, x, given, fresh, seed.encode(x.clean)) }
 	err = r.docs.Transact(ctx, register)
-	if given && fault.Is(err, fault.Exists) { // another process made it since we looked
+	if given && fault.Is(err, fault.Exists) { // another process made it since we looked, or its document is gone and its rows are not
+		fresh = false
 		err = r.docs.Transact(ctx, register)
 	}
 	if err != nil {
@@ -79,7 +81,7 @@ func openRecorder(ctx context.Context, x *execution, id string, given bool) (*re
 	return r, nil
 }
 
-func (r *recorder) register(ctx context.Context, tx document.Store, x *execution, given bool, seed *doc.Object) error {
+func (r *recorder) register(ctx context.Context, tx document.Store, x *execution, given, fresh bool, seed *doc.Object) error {
 	var old *doc.Object
 	if given {
 		var err error
@@ -108,6 +110,12 @@ func (r *recorder) register(ctx context.Context, tx document.Store, x *execution
 		if err := r.putRow(ctx, tx, c.StepID, first+int64(i), c.Status, (&delta{}).encode(nil)); err != nil {
 			return err
 		}
+	}
+	if old == nil && fresh {
+		if err := tx.Insert(ctx, collJournal, r.row(seedRow, r.seq, "seed", seed)); err != nil {
+			return err
+		}
+		return tx.Insert(ctx, collHeads, r.head())
 	}
 	if err := r.putRow(ctx, tx, seedRow, r.seq, "seed", seed); err != nil {
 		return err
@@ -174,10 +182,14 @@ func (r *recorder) reset(ctx context.Context, tx document.Store, old, clean *doc
 	return err
 }
 
+func (r *recorder) row(step string, seq int64, status string, ops *doc.Object) *doc.Object {
+	return doc.Of("instance_id", r.instance, "step_id", step, "seq", doc.Int(seq), "generation", doc.Int(r.generation),
+		"status", status, "recorded_at", preciseTime(r.now()), "ops", ops)
+}
+
 // putRow writes a step's row in place of an earlier one, but never of one that a later generation wrote.
 func (r *recorder) putRow(ctx context.Context, tx document.Store, step string, seq int64, status string, ops *doc.Object) error {
-	row := doc.Of("instance_id", r.instance, "step_id", step, "seq", doc.Int(seq), "generation", doc.Int(r.generation),
-		"status", status, "recorded_at", preciseTime(r.now()), "ops", ops)
+	row := r.row(step, seq, status, ops)
 	mine := document.By("instance_id", r.instance, "step_id", step).And("generation", document.Lte, doc.Int(r.generation))
 	_, err := tx.Replace(ctx, collJournal, mine, row, true)
 	if fault.Is(err, fault.Exists) {

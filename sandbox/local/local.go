@@ -22,6 +22,7 @@ import (
 	"agentenv/sandbox"
 	"agentenv/sandbox/engine"
 	"agentenv/sandbox/helper"
+	"agentenv/sandbox/helper/proc"
 )
 
 // Name is the provider's name in records.
@@ -42,6 +43,7 @@ type Provider struct {
 	o       Options
 	cgroups *cgroups
 	guards  *guards
+	made    sync.Map // by id: the proc.Moment before a sandbox of this process was made, so before any process of it
 }
 
 // guards is the helper that commands run below where they get no cgroups.
@@ -167,6 +169,7 @@ func (p *Provider) Create(ctx context.Context, id string, s sandbox.Spec) (_ san
 	if !validID(id) {
 		return nil, fault.New(fault.Invalid, "%q is no id of a local sandbox", id)
 	}
+	p.made.Store(id, proc.Now())
 	dir, err := p.makeDir(id)
 	if err != nil {
 		return nil, err

@@ -36,10 +36,12 @@ func (p *Provider) Terminate(ctx context.Context, id string) error {
 			_ = os.Mkdir(filepath.Join(g, proc.Ended), 0o755)
 		}
 	}
+	began, _ := p.made.LoadAndDelete(id)
+	since, _ := began.(proc.Moment)
 	left := proc.EndIn(groups, func() []proc.Process {
 		self := os.Getpid()
 		var out []proc.Process
-		for _, q := range proc.Marked(markName + "=" + id) {
+		for _, q := range proc.MarkedSince(since, markName+"="+id) {
 			if q.PID != self {
 				out = append(out, q)
 			}

@@ -26,21 +26,26 @@ func Marked(entry string) []Process {
 	var out []Process
 	var buf []byte
 	for _, pid := range pids() {
-		buf = read("/proc/"+pid+"/environ", buf)
-		if !bytes.Contains(buf, []byte(entry)) { // almost always
-			continue
-		}
-		for v := range bytes.SplitSeq(buf, []byte{0}) {
-			if string(v) == entry {
-				var p Process
-				if p, buf = look(pid, buf); p.PID != 0 {
-					out = append(out, p)
-				}
-				break
-			}
+		var p Process
+		if p, buf = marked(pid, entry, buf); p.PID != 0 {
+			out = append(out, p)
 		}
 	}
 	return out
+}
+
+// marked returns a process whose environment holds an entry, the zero one for any other, and the memory to go on with.
+func marked(pid, entry string, buf []byte) (Process, []byte) {
+	buf = read("/proc/"+pid+"/environ", buf)
+	if !bytes.Contains(buf, []byte(entry)) { // almost always
+		return Process{}, buf
+	}
+	for v := range bytes.SplitSeq(buf, []byte{0}) {
+		if string(v) == entry {
+			return look(pid, buf)
+		}
+	}
+	return Process{}, buf
 }
 
 // Carries reports whether a process's environment can be read and holds an entry that begins with prefix.
