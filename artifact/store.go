@@ -142,7 +142,7 @@ func (s *Store) find(ctx context.Context, ref Ref) (*doc.Object, error) {
 		return nil, fault.At(err, "read artifact %s", which)
 	}
 	if d == nil {
-		return nil, fault.New(fault.NotFound, "Artifact %s not found", which)
+		return nil, fault.New(fault.NotFound, "Artifact %s not found", which).WithClass("NotFoundError")
 	}
 	return d, nil
 }

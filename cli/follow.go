@@ -354,8 +354,8 @@ func (f follower) told(e task.Event) {
 	}
 	f.l.seen[word+e.StepID] = true
 	f.w.say(fmt.Sprintf("%s%s step [%d/%d]: %s (id=%s)", f.l.tag, word, e.Index+1, e.Total, e.Type, e.StepID))
-	scored := f.l.task.Steps[e.Index].Fields.Str("verifier_id") != ""
-	if e.Err != nil && !e.Tolerated || !scored && !f.w.b.detail {
+	verifier := f.l.task.Steps[e.Index].Fields.Str("verifier_id")
+	if e.Err != nil && !e.Tolerated || verifier == "" && !f.w.b.detail {
 		return
 	}
 	out, err := f.w.s.Instances.Output(context.Background(), f.l.Instance, e.StepID)
@@ -363,7 +363,7 @@ func (f follower) told(e task.Event) {
 		fmt.Fprintf(f.w.app.Stderr, "%s%s: what it wrote cannot be read: %s\n", f.l.tag, e.StepID, err)
 		return
 	}
-	for _, line := range outputLines(out, f.w.b.detail) {
+	for _, line := range outputLines(out, verifier, f.w.b.detail) {
 		f.w.say(f.l.tag + line)
 	}
 }

@@ -10,9 +10,9 @@ import (
 // longestValue is how much of a value is shown in a line about a step.
 const longestValue = 600
 
-// outputLines are the lines about what a step wrote: what it deployed, prompted and changed, then its verifications. Without detail they are the
-// scores alone.
-func outputLines(out *doc.Object, detail bool) []string {
+// outputLines are the lines about what a step wrote: what it deployed, prompted and changed, then its verification: that of verifier, "" = all there
+// are. A row may hold those of earlier steps again. Without detail they are the scores alone.
+func outputLines(out *doc.Object, verifier string, detail bool) []string {
 	var lines []string
 	meta := out.Obj("metadata")
 	if detail {
@@ -38,6 +38,9 @@ func outputLines(out *doc.Object, detail bool) []string {
 	verifications := meta.Obj("verifications")
 	for _, id := range verifications.Keys() {
 		v := verifications.Obj(id)
+		if verifier != "" && id != verifier {
+			continue
+		}
 		if detail {
 			lines = append(lines, fmt.Sprintf("verification (verifier_id=%s):", id))
 			lines = append(lines, verificationLines(v)...)

@@ -568,10 +568,10 @@ verification (verifier_id=v):
 stdout: ` + strings.Repeat("x", 600) + `…
 verification (verifier_id=w):
 score (verifier_id=w): 1`
-	if got := strings.Join(outputLines(out, true), "\n"); got != want {
+	if got := strings.Join(outputLines(out, "", true), "\n"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	if got := strings.Join(outputLines(out, false), "\n"); got != "score (verifier_id=w): 1" {
+	if got := strings.Join(outputLines(out, "", false), "\n"); got != "score (verifier_id=w): 1" {
 		t.Errorf("without details:\n%s", got)
 	}
 }

@@ -25,7 +25,7 @@ func (a *App) reviewCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.listReviews(all, asJSON)
+				return a.listReviews(ctx, s, all, asJSON)
 			})
 		}}
 	list.Flags().BoolVar(&asJSON, "json", false, "print one JSON document, with what there is to decide on")
@@ -33,11 +33,34 @@ func (a *App) reviewCommand() *cobra.Command {
 		a.reviewDecide(task.Continue, "Let a run that waits go on"), a.reviewDecide(task.Abort, "End a run that waits: its review step fails"))
 }
 
-func (a *App) listReviews(all []task.Review, asJSON bool) error {
+// stateOfRun says whether the run of a review goes on: a decision helps one that was interrupted when it is gone on with.
+func stateOfRun(ctx context.Context, s *Services, instance string) (string, error) {
+	in, err := s.Instances.Find(ctx, instance)
+	switch {
+	case err != nil:
+		return "", err
+	case in == nil:
+		return "gone", nil
+	}
+	return statusOf(s, in), nil
+}
+
+func (a *App) listReviews(ctx context.Context, s *Services, all []task.Review, asJSON bool) error {
+	states := map[string]string{}
+	for _, r := range all {
+		if _, known := states[r.Instance]; known {
+			continue
+		}
+		state, err := stateOfRun(ctx, s, r.Instance)
+		if err != nil {
+			return err
+		}
+		states[r.Instance] = state
+	}
 	if asJSON {
 		out := []any{}
 		for _, r := range all {
-			out = append(out, doc.Of("instance_id", r.Instance, "step_id", r.StepID, "label", null(r.Label), "awaiting_at", r.AwaitingAt, "expires_at", r.ExpiresAt, "upstream", r.Upstream))
+			out = append(out, doc.Of("instance_id", r.Instance, "step_id", r.StepID, "label", null(r.Label), "awaiting_at", r.AwaitingAt, "expires_at", r.ExpiresAt, "run_status", states[r.Instance], "upstream", r.Upstream))
 		}
 		return a.printJSON(doc.Of("reviews", out))
 	}
@@ -46,9 +69,9 @@ func (a *App) listReviews(all []task.Review, asJSON bool) error {
 		return nil
 	}
 	w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "INSTANCE\tSTEP\tWAITS SINCE\tLABEL")
+	fmt.Fprintln(w, "INSTANCE\tSTEP\tWAITS SINCE\tRUN\tLABEL")
 	for _, r := range all {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.Instance, r.StepID, r.AwaitingAt, brief(firstLine(r.Label), 80))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.Instance, r.StepID, r.AwaitingAt, states[r.Instance], brief(firstLine(r.Label), 80))
 	}
 	return w.Flush()
 }
@@ -66,6 +89,9 @@ func (a *App) reviewDecide(decision, short string) *cobra.Command {
 			}
 			if matched {
 				fmt.Fprintf(a.Stdout, "%s, step %s: %s\n", args[0], args[1], decision)
+				if state, err := stateOfRun(ctx, s, args[0]); err != nil || state != "running" {
+					fmt.Fprintf(a.Stderr, "nobody waits for it now: the run is %s; `agent-env run --resume` goes on with one that can be\n", state)
+				}
 				return nil
 			}
 			stands, err := s.Reviews.Get(ctx, args[0], args[1])

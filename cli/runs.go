@@ -16,7 +16,8 @@ func (a *App) runsCommand() *cobra.Command {
 
 // interrupted reports whether the process that ran a run is gone, although the record says that it goes on.
 func interrupted(s *Services, in *task.Instance) bool {
-	return in.Status == "running" && in.Owner != nil && !s.OwnerAlive(in)
+	_, limited := in.Document.Get("end_step")
+	return in.Status == "running" && !limited && !s.OwnerAlive(in)
 }
 
 // statusOf is a run's status for people.

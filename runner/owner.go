@@ -38,16 +38,19 @@ func (s *Records) Alive(owner *doc.Object) bool {
 
 // RunsStill reports whether the process that an instance names as its owner still runs it. One on another host is judged by the lease of
 // the instance's newest run record: it does not run the instance any more when the record has another owner by now, or its own was not seen for
-// too long; without a record nobody can tell, and it counts as running it.
+// too long; without a record nobody can tell, and it counts as running it. Of an instance that names no owner (nil), as those of the reference, the
+// record alone tells: it is not run any more when the record has ended, or its owner lives no longer.
 func (s *Records) RunsStill(ctx context.Context, instance string, owner *doc.Object) (bool, error) {
 	p := processOf(owner)
-	if p.Host == s.self.Host {
+	if owner != nil && p.Host == s.self.Host {
 		return p == s.self || p.Alive(), nil
 	}
 	r, err := s.OfInstance(ctx, instance)
 	switch {
 	case err != nil:
 		return true, fault.At(err, "whether %s still runs %s cannot be told", p, instance)
+	case r != nil && owner == nil:
+		return !r.Status.Terminal() && s.Alive(r.Owner), nil
 	case r == nil || r.Status.Terminal():
 		return true, nil
 	}

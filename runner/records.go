@@ -92,6 +92,9 @@ func IsRunID(id string) bool {
 
 // NewRecord returns the record of a request that is not stored yet. What it must not store of the request is left out, and Withheld says so.
 func NewRecord(runnerType string, req Request) *Record {
+	if group := req.Context.Obj("metadata").Str("run_group_id"); group != "" && req.Metadata.Str("run_group_id") == "" {
+		req.Metadata = req.Metadata.Clone().Set("run_group_id", group) // by which records are found
+	}
 	return &Record{Runner: runnerType, TaskID: req.TaskID, TaskVersion: req.TaskVersion, Instance: req.Instance, Status: Queued,
 		Overrides: overrides(req), Context: req.Context, Withheld: len(RawSecrets(req)) > 0}
 }

@@ -14,20 +14,23 @@ import (
 // Owner tells who runs a run, so that another process can find out whether it still does.
 type Owner struct {
 	Self *doc.Object // this process, as the head of its runs holds it
-	// Alive reports whether the process that the head of an instance names still runs it; nil: none does. An error means that it cannot be told.
+	// Alive reports whether the process that the head of an instance names (nil: it names none) still runs it; nil: none does, but one that is not
+	// named may. An error means that it cannot be told.
 	Alive func(ctx context.Context, instance string, owner *doc.Object) (bool, error)
 }
 
 // gone tells whose run an instance is no longer: its owner as it was seen, when that lives no longer.
 func (o Owner) gone(ctx context.Context, in *Instance) (func(who *doc.Object) bool, error) {
-	alive := false
-	if o.Alive != nil && in.Owner != nil {
+	alive := in.Owner == nil // nobody is named: another program may run it
+	if o.Alive != nil && in.Status == "running" {
 		var err error
 		if alive, err = o.Alive(ctx, in.ID, in.Owner); err != nil {
 			return nil, err
 		}
 	}
-	return func(who *doc.Object) bool { return !alive && in.Owner != nil && doc.Equal(who, in.Owner) }, nil
+	return func(who *doc.Object) bool {
+		return !alive && (who == nil) == (in.Owner == nil) && (who == nil || doc.Equal(who, in.Owner))
+	}, nil
 }
 
 // Resume goes on with the run id of a task, under the same id, from what its journal holds: the steps that are done stay done,
@@ -330,9 +333,9 @@ func ownerGone(stored, head *doc.Object, gone func(who *doc.Object) bool) error 
 	}
 	who := head.Obj("owner")
 	switch {
-	case who == nil:
+	case who == nil && !gone(nil):
 		return fault.New(fault.Conflict, "its record says that it is running and not by whom; another program may be running it")
-	case !gone(who):
+	case who != nil && !gone(who):
 		return fault.New(fault.Conflict, "it is still running, in process %s on %s", who.Value("pid"), who.Str("host"))
 	}
 	return nil
