@@ -173,23 +173,33 @@ func (w *watcher) run(ctx context.Context) error {
 		},
 		Ended: func(e *local.Ended) { w.took(byRun[e.Record.ID], e) },
 	})
-	for _, l := range w.b.launches {
-		l.seen = map[string]bool{}
-		l.request.Observer = follower{w, l}
-		h, err := w.r.Submit(ctx, l.request)
-		if err != nil {
-			_ = w.r.Stop(ctx) // which withdraws those before it
-			return fault.At(err, "%snothing was run", l.tag)
+	err := w.sig.during(ctx, func(ctx context.Context) error {
+		for _, l := range w.b.launches {
+			l.seen = map[string]bool{}
+			l.request.Observer = follower{w, l}
+			h, err := w.r.Submit(ctx, l.request)
+			if err != nil {
+				return fault.At(err, "%snothing was run", l.tag)
+			}
+			l.Handle = h
+			byRun[h.Run] = l
 		}
-		l.Handle = h
-		byRun[h.Run] = l
+		return nil
+	})
+	if err != nil {
+		_ = w.r.Stop(ctx) // which withdraws those that were submitted
+		if code := w.sig.code(); code != 0 {
+			fmt.Fprintln(w.app.Stderr, "Cancelled: nothing was run.")
+			return exit(code)
+		}
+		return err
 	}
 	for _, l := range w.b.launches {
 		w.say(l.tag + submitted(l.Handle))
 	}
 	var printed sync.WaitGroup
 	printed.Go(w.queue.work)
-	err := w.r.Start(ctx)
+	err = w.r.Start(ctx)
 	if err == nil {
 		w.wait(ctx)
 	}

@@ -19,7 +19,7 @@ func (a *App) WriteCommands(w io.Writer) error {
 	root.InitDefaultCompletionCmd()
 	var b strings.Builder
 	b.WriteString("# Commands\n\nGenerated from the program; `agent-env COMMAND --help` shows the same.\n\n")
-	b.WriteString("Options before and after a command: `-v`, `--verbose` logs what is done on standard error. `--help` works everywhere.\n\n")
+	b.WriteString("Options before and after a command: `-v`, `--verbose` logs what is done on standard error. `--help` works everywhere. `--trace FILE` writes the trace of what is done to a file (docs/tracing.md).\n\n")
 	b.WriteString("| Exit code | Meaning |\n|---|---|\n| 0 | success; `run` also exits 0 when scores are below 1 |\n| 1 | an error, a failed run, a failed check, a refused change |\n" +
 		"| 2 | not a command: unknown command or option, a missing one, a value out of range, a file or folder that an option or FILE names and that is not there (a BUNDLE that is not there: 1) |\n| 129, 130, 143 | ended by SIGHUP, Ctrl-C, SIGTERM |\n\n")
 	b.WriteString("Errors are one line, `Error: …`, on standard error (several for several problems of a bundle, and the output of a failed build); a usage error shows the usage before it. Colour and live progress appear only on a terminal.\n")

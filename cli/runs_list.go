@@ -38,6 +38,12 @@ func (a *App) runsList() *cobra.Command {
 			if err := q.ages(cmd); err != nil {
 				return err
 			}
+			if known := []string{"", "queued", "running", "completed", "failed", "cancelled"}; !slices.Contains(known, q.Status) {
+				return usagef(cmd, "--status must be one of %s, not %q", strings.Join(known[1:], ", "), q.Status)
+			}
+			if q.Class != "" && !slices.Contains(task.Classes(), q.Class) {
+				return usagef(cmd, "--class must be one of %s, not %q", classNames(), q.Class)
+			}
 			return a.with(cmd, func(ctx context.Context, s *Services) error { return a.listRuns(ctx, s, q.ListQuery, asJSON) })
 		}}
 	fl := cmd.Flags()
@@ -115,8 +121,18 @@ func (l listed) instance() string {
 // recordStatus is a record's status in the words of instances.
 var recordStatus = map[runner.Status]string{runner.Queued: "queued", runner.Running: "running", runner.Completed: "completed", runner.Failed: "failed", runner.Canceled: "cancelled"}
 
-// waits reports whether the run is queued; its instance, if any, is one that it will continue.
-func (l listed) waits() bool { return l.rec != nil && l.rec.Status == runner.Queued }
+// waits reports whether the run is queued, or was handed back to the queue; its instance, if any, is one that it will continue.
+func (l listed) waits() bool {
+	return l.rec != nil && (l.rec.Status == runner.Queued || l.rec.Status == runner.Running && l.rec.Owner == nil && l.rec.Runner == runner.LocalType)
+}
+
+// status is the record's status: a run that was handed back waits as well.
+func (l listed) status() string {
+	if l.waits() {
+		return recordStatus[runner.Queued]
+	}
+	return recordStatus[l.rec.Status]
+}
 
 // findRuns returns the runs that match, the newest first: those with an instance, and those that have none yet or never got one.
 func findRuns(ctx context.Context, s *Services, q task.ListQuery) ([]listed, error) {
@@ -225,7 +241,7 @@ func (a *App) listRuns(ctx context.Context, s *Services, q task.ListQuery, asJSO
 	fmt.Fprintln(w, "INSTANCE\tSTATUS\tCLASS\tSTEPS\tBEGAN\tERROR")
 	for _, l := range runs {
 		if l.in == nil || l.waits() {
-			fmt.Fprintf(w, "%s\t%s\t%s\t\t%s\t%s\n", l.instance(), recordStatus[l.rec.Status], l.rec.Class, minute(l.rec.Created), brief(firstLine(l.rec.Error), 60))
+			fmt.Fprintf(w, "%s\t%s\t%s\t\t%s\t%s\n", l.instance(), l.status(), l.rec.Class, minute(l.rec.Created), brief(firstLine(l.rec.Error), 60))
 			continue
 		}
 		in := l.in
@@ -247,7 +263,7 @@ func (l listed) document(s *Services) *doc.Object {
 	if l.in == nil || l.waits() {
 		r := l.rec
 		return doc.Of("run_id", r.ID, "instance_id", r.Instance, "task_id", r.TaskID, "task_version", r.Document.Value("task_version"),
-			"run_group_id", null(r.Overrides.Obj("metadata").Str("run_group_id")), "status", recordStatus[r.Status], "interrupted", r.Status == runner.Running && !s.Records.Alive(r.Owner),
+			"run_group_id", null(r.Overrides.Obj("metadata").Str("run_group_id")), "status", l.status(), "interrupted", !l.waits() && r.Status == runner.Running && !s.Records.Alive(r.Owner),
 			"outcome_class", null(string(r.Class)), "created_at", r.Created, "ended_at", null(r.Finished), "steps_done", doc.Int(0), "steps_total", nil, "error", null(r.Error))
 	}
 	return runDocument(s, l.in, l.rec)

@@ -24,6 +24,9 @@ func (s *Records) Claim(ctx context.Context, r *Record) (bool, error) {
 	if r.Started == "" {
 		set.Set("started_at_utc", stamp(s.now()))
 	}
+	if r.Status == Running && r.Owner != nil { // whose process died
+		set.Set("lost_owners", doc.Int(r.LostOwners()+1))
+	}
 	n, err := s.change(ctx, r.TaskID, f, document.Update{Set: set})
 	if n == 0 || err != nil {
 		return false, err
@@ -45,6 +48,12 @@ func (s *Records) asSeen(r *Record) document.Filter {
 		return s.ours(f)
 	}
 	return f.And("owner.host", document.Eq, r.Owner.Value("host")).And("owner.pid", document.Eq, r.Owner.Value("pid")).And("owner.seen", document.Eq, r.Owner.Value("seen"))
+}
+
+// LostOwners is how often a process died while it ran this run, as far as the run was taken up after it.
+func (r *Record) LostOwners() int64 {
+	n, _ := r.Document.Int("lost_owners")
+	return n
 }
 
 // Release hands a run of this process back: it goes on counting as running, by owner, which may be nil: whoever drains the queue takes it up.

@@ -50,7 +50,7 @@ func (s *Instances) Cancel(ctx context.Context, in *Instance, reason string, at 
 // Remove deletes the record and the journal of a run that nobody runs; in is the run as it was read. A second call is a no-op. Conflict:
 // somebody took the run up since it was read. What it collected stays, and so do sandboxes that are still up.
 func (s *Instances) Remove(ctx context.Context, in *Instance) error {
-	ctx, docs, err := s.indexes.ensure(ctx, in.TaskID, collInstances, collJournal, collHeads)
+	ctx, docs, err := s.indexes.ensure(ctx, in.TaskID, collInstances, collJournal, collHeads, collReviews)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (s *Instances) Remove(ctx context.Context, in *Instance) error {
 		if stored, err := s.unchanged(ctx, tx, in); err != nil || stored == nil {
 			return err
 		}
-		for _, coll := range []string{collJournal, collHeads, collInstances} {
+		for _, coll := range []string{collJournal, collHeads, collReviews, collInstances} {
 			for n := 1; n > 0; {
 				if n, err = tx.Delete(ctx, coll, document.By("instance_id", in.ID)); err != nil {
 					return err

@@ -300,3 +300,54 @@ func TestWhatCannotGoOn(t *testing.T) {
 		t.Errorf("the record says %q, the instance is %s, %q, %v", got.Error, in.Status, in.Error, err)
 	}
 }
+
+// TestGivenUp does not take up a run again that several processes died with.
+func TestGivenUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	gone, alive := w.process(dead()), w.process(sandbox.Process{})
+	id := gone.task(runnertest.Nothing("a"), runnertest.Nothing("b"))
+	rec := runner.NewRecord(runner.LocalType, runner.Request{TaskID: id, TaskVersion: 1, Instance: "t-1", Metadata: doc.Of("mine", "yes")})
+	if err := gone.records.Add(t.Context(), rec, true); err != nil {
+		t.Fatal(err)
+	}
+	halfway(t, gone, rec)
+	if n, err := gone.docs.Update(t.Context(), "runs", document.By("run_id", rec.ID), document.Update{Set: doc.Of("lost_owners", doc.Int(4))}, false); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	r := alive.start(local.Config{Once: true})
+	<-r.Done()
+	got := alive.until(rec.ID, runner.Failed)
+	in, err := alive.instances.Get(t.Context(), "t-1")
+	if err != nil || in.Status != "cancelled" || got.Class != task.Infrastructure || !strings.Contains(got.Error, "5 processes died") || w.times("t-1", "b") != 0 || alive.teardown.of("t-1") != 1 {
+		t.Errorf("the record ended as %s, %q; the instance is %s, %v", got.Class, got.Error, in.Status, err)
+	}
+}
+
+// TestLostOwners counts the processes that died with a run, and none that handed it back.
+func TestLostOwners(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	gone, alive := w.process(dead()), w.process(sandbox.Process{})
+	rec := runner.NewRecord(runner.LocalType, runner.Request{TaskID: "t", TaskVersion: 1, Instance: "t-1"})
+	if err := gone.records.Add(t.Context(), rec, true); err != nil {
+		t.Fatal(err)
+	}
+	claimed(t, gone, rec)
+	take := func(want int64) {
+		t.Helper()
+		seen, err := alive.records.Get(t.Context(), rec.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		claimed(t, alive, seen)
+		if seen, err = alive.records.Get(t.Context(), rec.ID); err != nil || seen.LostOwners() != want {
+			t.Errorf("%d owners were lost, not %d, %v", seen.LostOwners(), want, err)
+		}
+		if _, err := alive.records.Release(t.Context(), seen, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take(1)
+	take(1)
+}

@@ -2,15 +2,18 @@ package local
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"agentenv/runner"
 	"agentenv/store/doc"
+	"agentenv/task"
 )
 
 const (
 	pollEvery = time.Second     // how often the queue is looked at when nothing here changes it
 	scanEvery = 5 * time.Second // how often runs are looked for whose process is gone
+	maxLost   = 4               // how often a run is taken up after a process that died with it
 )
 
 // Start implements runner.Runner. The draining goes on until Stop, whatever becomes of ctx; with Once it ends by itself.
@@ -133,6 +136,10 @@ func (r *Runner) fill(ctx context.Context, scan bool) (found bool, err error) {
 			}
 			continue
 		}
+		if rec.LostOwners() >= maxLost {
+			r.giveUp(ctx, rec)
+			continue
+		}
 		took, err := r.take(ctx, newHeld(rec))
 		if err != nil {
 			return found, err
@@ -140,6 +147,25 @@ func (r *Runner) fill(ctx context.Context, scan bool) (found bool, err error) {
 		found = found || took
 	}
 	return found, nil
+}
+
+// giveUp records a run as failed that process after process died with, so that it does not end those that run others.
+func (r *Runner) giveUp(ctx context.Context, rec *runner.Record) {
+	reason := fmt.Sprintf("%d processes died while they ran it, so it is not taken up again; `agent-env run --resume` goes on with it", rec.LostOwners()+1)
+	in, err := r.d.Instances.Find(ctx, rec.Instance)
+	var mine bool
+	if err == nil {
+		mine, err = r.d.Records.Claim(ctx, rec)
+	}
+	if mine && in != nil {
+		if err = r.d.Instances.Cancel(ctx, in, reason, r.d.Now()); err == nil {
+			r.tearDown(rec.Instance, in.Context)
+		}
+	}
+	if mine && err == nil {
+		_, err = r.d.Records.End(ctx, rec, runner.Failed, task.Infrastructure, reason)
+	}
+	r.d.Log.Warn("a run is given up: process after process died with it", "run", rec.ID, "instance", rec.Instance, "error", err)
 }
 
 // reconcile marks the runs of the reference's runner whose process is gone as failed, as its own serving process does: they live in the memory of

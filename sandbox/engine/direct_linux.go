@@ -39,11 +39,21 @@ func (c *Container) openDirect(ctx context.Context, o wire.Offer, flags int) *os
 	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || uint64(st.Dev) != o.Dev || st.Ino != o.Ino { //nolint:unconvert // its type differs between architectures
 		return nil
 	}
+	if !sameFilesystem(root, fd) {
+		return nil
+	}
 	f, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(fd), flags, 0)
 	if err != nil {
 		return nil
 	}
 	return f
+}
+
+// sameFilesystem reports whether a file lies on the file system of a folder itself: what looks like a file on another one, /proc say, may do
+// anything when it is opened.
+func sameFilesystem(folder, file int) bool {
+	var a, b unix.Statfs_t
+	return unix.Fstatfs(folder, &a) == nil && unix.Fstatfs(file, &b) == nil && a.Type == b.Type && a.Fsid == b.Fsid
 }
 
 // rootOf opens the root folder of a process of this machine that is in the container's cgroup and has this process's users.

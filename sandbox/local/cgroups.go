@@ -122,14 +122,15 @@ func (c *cgroups) watch(dir string) error {
 // keepWatched waits for a watcher, and starts another when it ends before close. Where that fails, later commands go another way.
 func (c *cgroups) keepWatched(cmd *exec.Cmd) {
 	defer close(c.watched)
-	for {
-		_ = cmd.Wait()
+	const longest = time.Second
+	for pause := watcherPause; ; pause = min(2*pause, longest) {
+		ended := cmd.Wait()
 		c.mu.Lock()
 		if c.closed {
 			c.mu.Unlock()
 			return
 		}
-		c.log.Warn("what ends the commands on this machine when agent-env is killed was killed itself; it is started anew")
+		c.log.Warn("what ends the commands on this machine when agent-env is killed was killed itself; it is started anew", "how", ended)
 		err := c.watch(c.dir)
 		if err != nil {
 			c.log.Warn("it does not start", "error", err)
@@ -140,7 +141,7 @@ func (c *cgroups) keepWatched(cmd *exec.Cmd) {
 		if err != nil {
 			return
 		}
-		time.Sleep(watcherPause)
+		time.Sleep(pause)
 	}
 }
 

@@ -400,8 +400,10 @@ func (a *prober) shell(ctx context.Context, p place.Place, c *doc.Object) verdic
 		return verdict{lost: err}
 	case fault.Is(err, fault.NotFound):
 		return verdict{why: a.missing(ctx, p, err)}
-	case err != nil:
+	case fault.Is(err, fault.Denied, fault.Invalid, fault.Unsupported, fault.Canceled):
 		return verdict{why: clip(p.Restore(err.Error()), 300)}
+	case err != nil: // it did not run, which says nothing about the work
+		return verdict{lost: fault.Wrap(fault.Unavailable, err, "the command could not be started")}
 	}
 	why := fmt.Sprintf("exit=%d; stderr=%s", res.Code, clip(place.Text(res.Stderr), 200))
 	if res.Shell == "sh" {

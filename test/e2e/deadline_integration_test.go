@@ -181,3 +181,18 @@ def run(input):
 		t.Errorf("%s: %d bytes: %.200s", f.Class, len(f.Error), f.Error)
 	}
 }
+
+// TestACommandThatCannotStart is a failure of the machine, not of the work: there is no score.
+func TestACommandThatCannotStart(t *testing.T) {
+	t.Parallel()
+	k := newUser(t)
+	dir := k.bundle("long", steps{host("box"), verify("check", "box", "/app", sh("true "+strings.Repeat("x", 3<<20)))}, nil)
+	sum, r := k.summed(dir)
+	if r.Code != 1 || len(sum.Tasks) != 1 {
+		t.Fatalf("%.2000s", r)
+	}
+	record := k.instance(sum.Tasks[0].Instance)
+	if record.str("outcome_class") != "infrastructure" || record.at("context", "metadata", "verifications", "check", "score").v != nil {
+		t.Errorf("it ended as %s: %.300s", record.str("outcome_class"), record.str("error"))
+	}
+}
