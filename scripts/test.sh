@@ -19,10 +19,7 @@ CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 go build -o /dev/null ./cmd/agent-env
 part "lint"
 bash scripts/lint.sh
 
-part "tests that need nothing"
-go test ./...
-
-part "all tests, with the race detector"
+part "all tests, those that need nothing among them, with the race detector"
 CGO_ENABLED=1 go test -race -tags integration -timeout 20m ./...
 
 part "traces to the OpenTelemetry collector's receiver, a module of its own"

@@ -35,7 +35,7 @@ func TestTornLog(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	most := 0
-	for i := range 60 {
+	for i := range 30 {
 		torn := append([]byte(nil), log...)
 		at := random.IntN(len(log))
 		how := "cut off"

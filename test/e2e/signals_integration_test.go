@@ -211,7 +211,8 @@ func TestKill(t *testing.T) {
 				if r := k.run("sandbox", "prune"); len(ids) > 0 && (r.Code != 1 || !strings.Contains(r.Stderr, "--yes") || !strings.Contains(r.Stdout, ids[0])) {
 					t.Errorf("prune without --yes: %s", r)
 				}
-				if after := k.containers(); strings.Join(before, ",") != strings.Join(after, ",") {
+				// What the engine was told to remove before the kill, it goes on to remove.
+				if after := k.containers(); moment != "teardown" && strings.Join(before, ",") != strings.Join(after, ",") {
 					t.Errorf("prune without --yes removed: %v, then %v", before, after)
 				}
 				k.ok("sandbox", "prune", "--yes")
