@@ -4,24 +4,15 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 
 	"agentenv/bundle"
 	"agentenv/runner"
 	"agentenv/store/doc"
 	"agentenv/task"
 )
-
-func signalCode(sig os.Signal) int {
-	if s, ok := sig.(syscall.Signal); ok {
-		return 128 + int(s)
-	}
-	return 0
-}
 
 // sumUp says at the end what became of the runs: where their contexts are, what they came to, what was torn down, and the verdict.
 func (a *App) sumUp(w *watcher, f *launchFlags, junit *bundle.JUnit, logs *runLogs, out io.Writer) error {

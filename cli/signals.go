@@ -59,8 +59,13 @@ func (s *signals) during(ctx context.Context, fn func(ctx context.Context) error
 func (s *signals) code() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if sig, ok := s.first.(syscall.Signal); ok {
-		return 128 + int(sig)
+	return signalCode(s.first)
+}
+
+// signalCode is the exit code of a command that a signal ended, 0 for nil.
+func signalCode(sig os.Signal) int {
+	if s, ok := sig.(syscall.Signal); ok {
+		return exitSignal + int(s)
 	}
 	return 0
 }

@@ -76,18 +76,14 @@ func (r *Runner) tearDown(instance string, recorded *doc.Object) task.TeardownRe
 func (r *Runner) close(h *held, e *Ended, taken bool, took time.Duration) {
 	log := r.d.Log.With("run", h.rec.ID, "instance", h.rec.Instance)
 	status, class, text := Outcome(e.Result, e.Err)
-	var err error
-	for _, wait := range []time.Duration{500 * time.Millisecond, time.Second, 0} {
+	err := insist(func() (err error) {
 		if e.HandedBack {
 			_, err = r.d.Records.Release(context.Background(), h.rec, nil)
 		} else {
 			_, err = r.d.Records.End(context.Background(), h.rec, status, class, text)
 		}
-		if err == nil {
-			break
-		}
-		time.Sleep(wait)
-	}
+		return err
+	})
 	switch {
 	case err != nil:
 		log.Error("the end of the run could not be written into its record; whoever drains the queue sees to it once this process is gone", "error", err)
@@ -98,6 +94,17 @@ func (r *Runner) close(h *held, e *Ended, taken bool, took time.Duration) {
 	default:
 		log.Info("the run ended", "status", string(status), "seconds", took.Seconds())
 	}
+}
+
+// insist tries a write three times when the store does not take it.
+func insist(write func() error) (err error) {
+	for _, wait := range []time.Duration{500 * time.Millisecond, time.Second, 0} {
+		if err = write(); err == nil {
+			return nil
+		}
+		time.Sleep(wait)
+	}
+	return err
 }
 
 // Outcome is how a run record ends for what became of the run: class and text are the record's. A run that went on after a failure has

@@ -3,7 +3,6 @@ package local
 import (
 	"context"
 	"log/slog"
-	"time"
 
 	"agentenv/fault"
 	"agentenv/runner"
@@ -77,7 +76,7 @@ type previous struct{ owner *doc.Object }
 // end records how a run ended. One that was to go on and did not is left as it was found.
 func (t *Tracker) end(rec *runner.Record, before *previous, resumes bool, res *task.Result, err error) {
 	ctx := context.Background()
-	write := func() error {
+	failed := insist(func() error {
 		switch {
 		case res == nil && before != nil:
 			_, failed := t.records.Release(ctx, rec, before.owner)
@@ -88,13 +87,9 @@ func (t *Tracker) end(rec *runner.Record, before *previous, resumes bool, res *t
 		status, class, text := Outcome(res, err)
 		_, failed := t.records.End(ctx, rec, status, class, text)
 		return failed
-	}
-	var failed error
-	for _, wait := range []time.Duration{500 * time.Millisecond, time.Second, 0} {
-		if failed = write(); failed == nil {
-			return
-		}
-		time.Sleep(wait)
+	})
+	if failed == nil {
+		return
 	}
 	t.log.Error("the end of the run could not be written into its record", "run", rec.ID, "instance", rec.Instance, "error", failed)
 }
