@@ -44,12 +44,18 @@ func (b *bench) oneContainer(ctx context.Context) ([]row, error) {
 
 // ourRun runs a bundle n times after one run that fills stores and caches.
 func (b *bench) ourRun(ctx context.Context, n int, dir, provider string, more ...string) (usage, error) {
-	env := b.home()
-	args := append([]string{"run", dir, "--sandbox", provider}, more...)
-	if _, err := command(ctx, env, b.program, args...); err != nil {
+	us, err := turns(ctx, n, b.ourRunner(dir, provider, more...))
+	if err != nil {
 		return usage{}, err
 	}
-	return repeat(n, func() (usage, error) { return command(ctx, env, b.program, args...) })
+	return us[0], nil
+}
+
+// ourRunner returns what runs a bundle folder in stores of its own.
+func (b *bench) ourRunner(dir, provider string, more ...string) func(context.Context) (usage, error) {
+	env := b.home()
+	args := append([]string{"run", dir, "--sandbox", provider}, more...)
+	return func(ctx context.Context) (usage, error) { return command(ctx, env, b.program, args...) }
 }
 
 // refLimit is how long the reference may take for one row, the run before that fills stores and caches included.

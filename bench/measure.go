@@ -103,16 +103,46 @@ func tail(b []byte) []byte { return b[max(0, len(b)-2000):] }
 
 // repeat runs fn n times and returns the median of each figure.
 func repeat(n int, fn func() (usage, error)) (usage, error) {
-	var walls, cpus, rss []float64
-	var last usage
+	var all []usage
 	for range n {
 		u, err := fn()
 		if err != nil {
 			return u, err
 		}
-		walls, cpus, rss, last = append(walls, u.wall), append(cpus, u.cpu), append(rss, u.rss), u
+		all = append(all, u)
 	}
-	return usage{median(walls), median(cpus), median(rss), last.out}, nil
+	return middle(all), nil
+}
+
+// turns runs each of fns once unmeasured, so that stores and caches are filled, then n times one after the other in turns, and returns
+// the median of each figure for each of them.
+func turns(ctx context.Context, n int, fns ...func(context.Context) (usage, error)) ([]usage, error) {
+	all := make([][]usage, len(fns))
+	for i := range n + 1 {
+		for j, fn := range fns {
+			u, err := fn(ctx)
+			if err != nil {
+				return nil, err
+			}
+			if i > 0 {
+				all[j] = append(all[j], u)
+			}
+		}
+	}
+	out := make([]usage, len(fns))
+	for j := range fns {
+		out[j] = middle(all[j])
+	}
+	return out, nil
+}
+
+// middle is the median of each figure, with the output of the last.
+func middle(all []usage) usage {
+	var walls, cpus, rss []float64
+	for _, u := range all {
+		walls, cpus, rss = append(walls, u.wall), append(cpus, u.cpu), append(rss, u.rss)
+	}
+	return usage{median(walls), median(cpus), median(rss), all[len(all)-1].out}
 }
 
 func median(v []float64) float64 {

@@ -24,11 +24,10 @@ const syncOneByOne = 16
 // them alone.
 const batchPrefix = "batch-"
 
-// pending is an object of a batch that lies in the batch's folder under its number, its record beside it.
+// pending is an object of a batch that lies in the batch's folder under its number.
 type pending struct {
 	key    string
 	target string
-	record bool
 }
 
 // batch is one PutAll: everything is staged and synced before the first name appears, so that neither an error nor a power
@@ -38,6 +37,7 @@ type batch struct {
 	dir     string   // of the staged files
 	held    *os.File // dir, locked while the batch lives
 	objects []pending
+	types   *typeRecords
 }
 
 // PutAll writes many objects: first all of them are staged, then they are synced, then they get their names, in the order in
@@ -93,6 +93,9 @@ func (s *Store) newBatch() (*batch, error) {
 			err = nil
 		}
 	}
+	if err == nil {
+		b.types, err = stageRecords(dir + "/types")
+	}
 	if err != nil {
 		b.close()
 		return nil, w.failed(err)
@@ -101,6 +104,9 @@ func (s *Store) newBatch() (*batch, error) {
 }
 
 func (b *batch) close() {
+	if b.types != nil {
+		b.types.wait()
+	}
 	os.RemoveAll(b.dir)
 	if b.held != nil {
 		b.held.Close()
@@ -131,14 +137,14 @@ func (b *batch) add(ctx context.Context, it object.Item) (object.Written, error)
 		return object.Written{}, err
 	}
 	r := record{ContentType: it.ContentType, Object: identity, SHA256: sum}
-	// Without a record the type is unknown, which is no reason to fail.
-	noted := os.WriteFile(name+".type", r.text(), fileMode) == nil
-	b.objects = append(b.objects, pending{it.Key, target, noted})
+	b.types.add(r)
+	b.objects = append(b.objects, pending{it.Key, target})
 	return object.Written{URL: scheme + target, Size: n, SHA256: sum}, nil
 }
 
 // sync makes the staged bytes durable.
 func (b *batch) sync() error {
+	b.types.wait()
 	if len(b.objects) > syncOneByOne {
 		return b.syncMany()
 	}
@@ -165,8 +171,8 @@ func (b *batch) publish(ctx context.Context, i int) error {
 		return err
 	}
 	b.changed[filepath.Dir(o.target)] = true
-	if o.record {
-		b.placeRecord(b.staged(i)+".type", o.target)
+	if staged, ok := b.types.staged(i); ok {
+		b.placeRecord(staged, o.target)
 	}
 	return nil
 }
