@@ -138,7 +138,10 @@ func repr(v any) string {
 	case nil:
 		return "None"
 	case bool:
-		return pick(v, "True", "False")
+		if v {
+			return "True"
+		}
+		return "False"
 	case string:
 		return reprString(v)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"agentenv/fault"
+	"agentenv/pattern"
 	"agentenv/sandbox"
 	"agentenv/sandbox/place"
 	"agentenv/store/doc"
@@ -327,32 +328,20 @@ func (a *prober) contains(ctx context.Context, p place.Place, c *doc.Object) ver
 }
 
 // search looks for a pattern in a file's text, within the time of a probe and at most matchLimit.
-func (a *prober) search(text, pattern string) verdict {
-	re, err := compile(pattern)
+func (a *prober) search(text, wanted string) verdict {
+	re, err := pattern.Compile(wanted)
 	if err != nil {
-		return verdict{why: fmt.Sprintf("invalid regex pattern %s: %s", repr(pattern), reason(err))}
+		return verdict{why: fmt.Sprintf("invalid regex pattern %s: %s", repr(wanted), pattern.Reason(err))}
 	}
 	re.MatchTimeout = min(matchLimit, a.limit())
 	found, err := re.MatchString(text)
 	switch {
 	case err != nil:
-		return verdict{why: fmt.Sprintf("the search for %s took longer than %s", repr(pattern), re.MatchTimeout)}
+		return verdict{why: fmt.Sprintf("the search for %s took longer than %s", repr(wanted), re.MatchTimeout)}
 	case !found:
-		return verdict{why: fmt.Sprintf("does not contain %s", repr(pattern))}
+		return verdict{why: fmt.Sprintf("does not contain %s", repr(wanted))}
 	}
-	return verdict{pass: true, why: fmt.Sprintf("contains %s", repr(pattern))}
-}
-
-// reason drops the pattern that regexp2 repeats in front of its reason.
-func reason(err error) string {
-	s := err.Error()
-	if ours := new(patternError); errors.As(err, &ours) {
-		return s
-	}
-	if i := strings.Index(s, "`: "); i >= 0 {
-		return s[i+3:]
-	}
-	return strings.TrimPrefix(s, "error parsing regexp: ")
+	return verdict{pass: true, why: fmt.Sprintf("contains %s", repr(wanted))}
 }
 
 func read(ctx context.Context, p place.Place, file string) ([]byte, error) {

@@ -46,18 +46,6 @@ func TestAggregate(t *testing.T) {
 	}
 }
 
-func FuzzPattern(f *testing.F) {
-	for _, s := range []string{"a|b", "(?P<n>x)[]a]", `\Z{,3}`, "[^]"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, pattern string) {
-		if re, err := compile(pattern); err == nil {
-			re.MatchTimeout = 10 * matchLimit / 1000
-			_, _ = re.MatchString("some text\nwith lines")
-		}
-	})
-}
-
 func parseStep(t *testing.T, text string) (*task.Step, error) {
 	t.Helper()
 	reg, err := task.NewRegistry(Types(Deps{})...)

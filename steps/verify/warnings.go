@@ -3,6 +3,8 @@ package verify
 import (
 	"fmt"
 	"strings"
+
+	"agentenv/pattern"
 )
 
 // warnings says which criteria can never pass, or are passed over.
@@ -30,8 +32,8 @@ func (a *verifySandbox) warnings() []string {
 			if typ != "probe_file_contains" {
 				continue
 			}
-			if _, err := compile(patternOf(c)); err != nil {
-				warn(i, "has an invalid pattern, so it fails: %s", reason(err))
+			if _, err := pattern.Compile(patternOf(c)); err != nil {
+				warn(i, "has an invalid pattern, so it fails: %s", pattern.Reason(err))
 			}
 		case "bash_cmd_succeeds":
 			if strings.TrimSpace(c.Str("bash_cmd")) == "" {

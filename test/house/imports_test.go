@@ -12,16 +12,17 @@ const module = "agentenv/"
 // rooms lists, for each room, the rooms it may import besides itself: arrows point down only.
 var rooms = map[string]string{
 	"fault":     "",
+	"pattern":   "",
 	"telemetry": "fault",
 	"config":    "fault store/doc",
 	"store":     "fault telemetry config",
 	"sandbox":   "fault telemetry store config examples", // examples: the name of the image that test images stand in for
 	"artifact":  "fault telemetry store config",
 	"task":      "fault telemetry store config",
-	"protocol":  "fault",
+	"protocol":  "fault pattern",
 	"agent":     "fault telemetry store config sandbox artifact protocol",
 	"env":       "fault telemetry store config sandbox artifact protocol",
-	"steps":     "fault telemetry store config task agent env artifact sandbox",
+	"steps":     "fault pattern telemetry store config task agent env artifact sandbox protocol",
 	"runner":    "fault telemetry store config task sandbox",
 	"episode":   "fault telemetry store config task runner sandbox",
 	"bundle":    "fault telemetry store config task agent env artifact sandbox examples",

@@ -1,6 +1,8 @@
-package verify
+// Package pattern reads regular expressions as Python's re module takes them, for documents that were written for it.
+package pattern
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,9 +13,10 @@ import (
 	"golang.org/x/text/unicode/runenames"
 )
 
-// compile reads a pattern as Python's re module (3.11) does. The pattern is parsed whole and written anew for regexp2, which
-// follows .NET: flags are resolved here, so that no option of regexp2 changes what a part means.
-func compile(pattern string) (*regexp2.Regexp, error) {
+// Compile reads a pattern as Python's re module (3.11) does. The pattern is parsed whole and written anew for regexp2, which
+// follows .NET: flags are resolved here, so that no option of regexp2 changes what a part means. The error says what Python has against
+// the pattern and where. The result backtracks: set its MatchTimeout before matching text from outside. Safe for concurrent use.
+func Compile(pattern string) (*regexp2.Regexp, error) {
 	text, err := translate(pattern)
 	if err != nil {
 		return nil, err
@@ -42,6 +45,18 @@ func (e *patternError) Error() string {
 }
 
 func plainError(msg string) *patternError { return &patternError{msg, -1, nil} }
+
+// Reason returns why Compile refused a pattern, without the pattern that regexp2 repeats in front.
+func Reason(err error) string {
+	s := err.Error()
+	if ours := new(patternError); errors.As(err, &ours) {
+		return s
+	}
+	if i := strings.Index(s, "`: "); i >= 0 {
+		return s[i+3:]
+	}
+	return strings.TrimPrefix(s, "error parsing regexp: ")
+}
 
 // unlimited is the number of times, or the width, that has no bound.
 const unlimited = 1<<32 - 1

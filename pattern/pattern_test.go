@@ -1,8 +1,9 @@
-package verify
+package pattern
 
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestPatternsReadAsPythonReadsThem(t *testing.T) {
@@ -32,7 +33,7 @@ func TestPatternsReadAsPythonReadsThem(t *testing.T) {
 		{`(?P<a>l)(?(a)i|z)`, "li", true}, {`(l)?(?(1)i|z)`, "z", true}, {`(?>l|li)ne`, "line", false}, {`(?<=(l))i`, "li", true}, {`(?<!ab)c`, "abc", false},
 		{`(?!)`, "a", false}, {`(((((((((((l)))))))))))\11`, "ll", true}, {`(?:(a)|l)\1`, "l", false},
 	} {
-		re, err := compile(c.pattern)
+		re, err := Compile(c.pattern)
 		if err != nil {
 			t.Errorf("%s: %v", c.pattern, err)
 			continue
@@ -57,8 +58,20 @@ func TestPatternsPythonRefuses(t *testing.T) {
 		`(?au)a`: "incompatible", `(?a)(?u)a`: "incompatible", `(?i-i:a)`: "flag turned on and off", `(?#open`: "unterminated comment", `(a)(?(1)b|c|d)`: "more than two branches",
 		`(?<=(l)\1)`: "same lookbehind subpattern", strings.Repeat("(", 5000): "nested too deeply",
 	} {
-		if _, err := compile(pattern); err == nil || !strings.Contains(reason(err), want) {
+		if _, err := Compile(pattern); err == nil || !strings.Contains(Reason(err), want) {
 			t.Errorf("%.50s: %v, want %q", pattern, err, want)
 		}
 	}
+}
+
+func FuzzPattern(f *testing.F) {
+	for _, s := range []string{"a|b", "(?P<n>x)[]a]", `\Z{,3}`, "[^]"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(_ *testing.T, pattern string) {
+		if re, err := Compile(pattern); err == nil {
+			re.MatchTimeout = 50 * time.Millisecond
+			_, _ = re.MatchString("some text\nwith lines")
+		}
+	})
 }
