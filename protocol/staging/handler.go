@@ -8,21 +8,15 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"mime"
-	"mime/multipart"
 	"net/http"
 	"strings"
 
 	"agentenv/fault"
+	"agentenv/protocol/transfer"
 )
 
-// The bounds of a request.
-const (
-	minID          = 22 // characters of the first path segment, so that it cannot be guessed
-	maxFields      = 32
-	maxField       = 64 << 10
-	maxPartHeaders = 16 << 10
-)
+// minID is how many characters the first segment of a path has at least, so that it cannot be guessed.
+const minID = 22
 
 // Endpoint is the path below which Handler serves.
 const Endpoint = "/ext/staging"
@@ -131,64 +125,16 @@ func (h handling) list() {
 	answer(h.w, 200, map[string]any{"objects": objects})
 }
 
-// form stores the file of a multipart form under the key that stands before it; what follows the file is passed over.
+// form stores the file of a multipart form under the key that stands before it.
 func (h handling) form() {
-	kind, params, err := mime.ParseMediaType(h.r.Header.Get("Content-Type"))
-	if err != nil || kind != "multipart/form-data" || params["boundary"] == "" {
-		answerError(h.w, 400, "the body is no multipart/form-data with a boundary")
+	f, err := transfer.ReadForm(h.r)
+	if err != nil {
+		h.fail(err)
 		return
 	}
-	parts := multipart.NewReader(h.r.Body, params["boundary"])
-	key := ""
-	for fields := 0; ; fields++ {
-		part, err := parts.NextRawPart()
-		switch {
-		case errors.Is(err, io.EOF):
-			answerError(h.w, 400, "the form has no file")
-			return
-		case err != nil:
-			answerError(h.w, 400, "the form cannot be read")
-			return
-		case headerBytes(part) > maxPartHeaders:
-			answerError(h.w, 400, fmt.Sprintf("the headers of a part are longer than %d bytes", maxPartHeaders))
-			return
-		}
-		if part.FormName() == "file" {
-			if key == "" {
-				answerError(h.w, 400, "the form has no key before its file")
-				return
-			}
-			sum := sha256.New()
-			o, err := h.s.Put(h.path+"/"+key, io.TeeReader(part, sum), -1)
-			h.stored(o, sum, err)
-			return
-		}
-		if fields >= maxFields {
-			answerError(h.w, 400, fmt.Sprintf("the form has more than %d fields", maxFields))
-			return
-		}
-		value, err := io.ReadAll(io.LimitReader(part, maxField+1))
-		switch {
-		case err != nil:
-			answerError(h.w, 400, "the form cannot be read")
-			return
-		case len(value) > maxField:
-			answerError(h.w, 400, fmt.Sprintf("a field of the form is longer than %d bytes", maxField))
-			return
-		}
-		if part.FormName() == "key" {
-			key = string(value)
-		}
-	}
-}
-
-func headerBytes(p *multipart.Part) (n int) {
-	for k, values := range p.Header {
-		for _, v := range values {
-			n += len(k) + len(v)
-		}
-	}
-	return n
+	sum := sha256.New()
+	o, err := h.s.Put(h.path+"/"+f.Key, io.TeeReader(f.File, sum), -1)
+	h.stored(o, sum, err)
 }
 
 func (h handling) fail(err error) {

@@ -15,7 +15,7 @@ var rooms = map[string]string{
 	"pattern":   "",
 	"telemetry": "fault",
 	"config":    "fault store/doc",
-	"store":     "fault telemetry config",
+	"store":     "fault telemetry config protocol/transfer",
 	"sandbox":   "fault telemetry store config examples", // examples: the name of the image that test images stand in for
 	"artifact":  "fault telemetry store config",
 	"task":      "fault telemetry store config",
@@ -28,7 +28,7 @@ var rooms = map[string]string{
 	"bundle":    "fault telemetry store config task agent env artifact sandbox examples",
 	"examples":  "",
 	"cli":       "fault telemetry store config task artifact sandbox bundle runner episode",
-	"cmd":       "fault telemetry store config task artifact sandbox bundle runner episode cli steps examples agent env",
+	"cmd":       "fault telemetry store config task artifact sandbox bundle runner episode cli steps examples agent env protocol",
 	"bench":     "fault telemetry store config task artifact sandbox steps",
 	"test":      "fault telemetry store config task artifact sandbox bundle runner cli steps examples",
 }
