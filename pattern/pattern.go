@@ -16,12 +16,41 @@ import (
 // Compile reads a pattern as Python's re module (3.11) does. The pattern is parsed whole and written anew for regexp2, which
 // follows .NET: flags are resolved here, so that no option of regexp2 changes what a part means. The error says what Python has against
 // the pattern and where. The result backtracks: set its MatchTimeout before matching text from outside. Safe for concurrent use.
-func Compile(pattern string) (*regexp2.Regexp, error) {
-	text, err := translate(pattern)
+func Compile(pattern string) (*regexp2.Regexp, error) { return CompileWith(pattern) }
+
+// CompileWith is Compile with flags by the names of the re module, long or short (IGNORECASE or I, MULTILINE, DOTALL or S, VERBOSE or X,
+// ASCII, UNICODE). A name that is none is an error.
+func CompileWith(pattern string, names ...string) (*regexp2.Regexp, error) {
+	f, err := flagsOf(names)
+	if err != nil {
+		return nil, err
+	}
+	text, err := translate(pattern, f)
 	if err != nil {
 		return nil, err
 	}
 	return regexp2.Compile(text, regexp2.None)
+}
+
+func flagsOf(names []string) (f flags, err error) {
+	for _, n := range names {
+		switch n {
+		case "IGNORECASE", "I":
+			f.ignoreCase = true
+		case "MULTILINE", "M":
+			f.multiline = true
+		case "DOTALL", "S":
+			f.dotAll = true
+		case "VERBOSE", "X":
+			f.verbose = true
+		case "ASCII", "A":
+			f.ascii = true
+		case "UNICODE", "U":
+		default:
+			return f, plainError("unknown flag " + n)
+		}
+	}
+	return f, nil
 }
 
 // patternError is why Python does not take a pattern.
@@ -91,7 +120,7 @@ type pythonPattern struct {
 	unicode bool        // (?u) was
 }
 
-func translate(pattern string) (text string, err error) {
+func translate(pattern string, f flags) (text string, err error) {
 	p := &pythonPattern{in: []rune(pattern), groups: make([]group, 1), names: map[string]int{}, asked: map[int]int{}}
 	defer func() {
 		if r := recover(); r != nil {
@@ -102,7 +131,7 @@ func translate(pattern string) (text string, err error) {
 			text, err = "", e
 		}
 	}()
-	whole := p.alternatives(flags{}, true)
+	whole := p.alternatives(f, true)
 	if p.pos < len(p.in) {
 		p.fail(p.pos, "unbalanced parenthesis")
 	}

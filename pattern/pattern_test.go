@@ -75,3 +75,26 @@ func FuzzPattern(f *testing.F) {
 		}
 	})
 }
+
+func TestFlagsByName(t *testing.T) {
+	for _, c := range []struct {
+		pattern, text string
+		flags         []string
+		found         bool
+	}{
+		{"A.b", "a\nB", []string{"IGNORECASE", "S"}, true}, {"a.b", "a\nb", nil, false}, {"^b", "a\nb", []string{"M"}, true}, {"a b", "ab", []string{"VERBOSE"}, true},
+		{`\w`, "é", []string{"ASCII"}, false}, {`(?i)A.`, "a\n", []string{"DOTALL", "UNICODE"}, true},
+	} {
+		re, err := CompileWith(c.pattern, c.flags...)
+		if err != nil {
+			t.Errorf("%s: %v", c.pattern, err)
+			continue
+		}
+		if found, err := re.MatchString(c.text); err != nil || found != c.found {
+			t.Errorf("%q %v in %q: %t, %v", c.pattern, c.flags, c.text, found, err)
+		}
+	}
+	if _, err := CompileWith("a", "LOUD"); err == nil || !strings.Contains(Reason(err), "LOUD") {
+		t.Error(err)
+	}
+}

@@ -126,7 +126,7 @@ type request struct {
 	body        func() (io.Reader, func(), error)
 	length      int64
 	// take reads the answer of a request that succeeded.
-	take func(io.Reader) *Error
+	take func(http.Header, io.Reader) *Error
 }
 
 var errStalled = errors.New("no byte went through")
@@ -205,7 +205,7 @@ func (c *Client) once(ctx context.Context, r request) *Error {
 	if r.take == nil {
 		return nil
 	}
-	terr := r.take(answer)
+	terr := r.take(resp.Header, answer)
 	if terr != nil && ctx.Err() != nil {
 		return failed(ctx, terr)
 	}
@@ -214,12 +214,17 @@ func (c *Client) once(ctx context.Context, r request) *Error {
 
 func refused(status int, answer io.Reader) *Error {
 	head, _ := io.ReadAll(io.LimitReader(answer, 1024))
-	cause := fmt.Errorf("it answered %d", status)
+	cause := &answeredError{status}
 	if status == 408 || status == 429 || status >= 500 || status == 400 && bytes.Contains(head, []byte("<Code>RequestTimeout</Code>")) {
 		return unavailable(cause)
 	}
 	return rejected(cause)
 }
+
+// answeredError is an answer that is no success.
+type answeredError struct{ status int }
+
+func (a *answeredError) Error() string { return fmt.Sprintf("it answered %d", a.status) }
 
 // failed tells why a request came to no answer.
 func failed(ctx context.Context, err error) *Error {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 )
@@ -18,7 +19,7 @@ func (c *Client) Download(ctx context.Context, o ReadObject, target string) (Upl
 	var got Uploaded
 	err := c.repeat(ctx, o.Read.ExpiresAt, func() *Error {
 		return c.send(ctx, request{method: "GET", url: o.Read.URL, headers: o.Read.Headers, defaults: map[string]string{"Accept-Encoding": "identity"},
-			take: func(r io.Reader) (terr *Error) {
+			take: func(_ http.Header, r io.Reader) (terr *Error) {
 				got, terr = take(r, o, part)
 				return terr
 			}})

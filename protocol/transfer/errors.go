@@ -1,5 +1,7 @@
 package transfer
 
+import "errors"
+
 // Error is why a transfer failed. Its text is a fixed sentence: never a URL, a header or a body. Two errors of one Code and Retryable are equal
 // in what they tell.
 type Error struct {
@@ -14,6 +16,15 @@ func (e *Error) Error() string { return e.text }
 
 // Unwrap returns what lies behind the error, for logs; it may name the host of a grant.
 func (e *Error) Unwrap() error { return e.cause }
+
+// Answered returns the HTTP status by which the other side refused the transfer, 0 when it gave no answer.
+func (e *Error) Answered() int {
+	var a *answeredError
+	if errors.As(e.cause, &a) {
+		return a.status
+	}
+	return 0
+}
 
 // JSON returns the wire form: {"error": {"code", "message", "retryable"}}.
 func (e *Error) JSON() map[string]any {

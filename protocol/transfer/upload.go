@@ -60,7 +60,7 @@ func (c *Client) Upload(ctx context.Context, o WriteObject, s Source) (Uploaded,
 	if terr := e.whole(); terr != nil {
 		return Uploaded{}, terr
 	}
-	return Uploaded{Size: s.Size, SHA256: hex.EncodeToString(e.hash.Sum(nil))}, nil
+	return Uploaded{Size: s.Size, SHA256: e.sum()}, nil
 }
 
 func (s Source) open() (*exact, func(), error) {
@@ -68,22 +68,35 @@ func (s Source) open() (*exact, func(), error) {
 	if err != nil {
 		return nil, nil, invalid("There is no file to send.")
 	}
-	return &exact{r: f, left: s.Size, hash: sha256.New()}, func() { _ = f.Close() }, nil
+	e := &exact{r: f, left: s.Size, hash: sha256.New()}
+	if s.Size == 0 {
+		e.finish() // nobody reads a body without bytes
+	}
+	return e, func() { _ = f.Close() }, nil
 }
 
-// exact reads exactly as many bytes as were measured, and hashes them.
+// exact reads exactly as many bytes as were measured, and hashes them. What it finds is settled before the last byte is given away: the
+// connection may still ask for more when the answer is there already.
 type exact struct {
 	r    io.Reader
-	left int64
 	hash hash.Hash
+
+	mu   sync.Mutex
+	left int64
+	done bool // nothing more is read
 	err  *Error
 }
 
 func changed() *Error { return invalid("The file changed while it was sent.") }
 
 func (e *exact) Read(p []byte) (int, error) {
-	if e.err != nil {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.err != nil:
 		return 0, e.err
+	case e.done:
+		return 0, io.EOF
 	}
 	n, err := e.r.Read(p)
 	switch {
@@ -91,28 +104,44 @@ func (e *exact) Read(p []byte) (int, error) {
 		e.err = changed()
 	case err != nil && !errors.Is(err, io.EOF):
 		e.err = invalid("The file could not be read.")
+	case int64(n) == e.left:
+		e.finish()
 	}
 	if e.err != nil {
 		return 0, e.err
 	}
 	e.left -= int64(n)
 	e.hash.Write(p[:n])
-	return n, err
+	if e.done {
+		return n, io.EOF
+	}
+	return n, nil
 }
 
-// whole reports a source that gave less or has more than was measured. The last byte sent need not have been followed by a read.
-func (e *exact) whole() *Error {
-	if e.err != nil {
-		return e.err
-	}
-	if e.left > 0 {
-		return changed()
-	}
+// finish makes sure that the source has no more than was measured.
+func (e *exact) finish() {
+	e.done = true
 	var one [1]byte
-	if n, _ := e.r.Read(one[:]); n > 0 {
+	if n, _ := io.ReadFull(e.r, one[:]); n > 0 {
+		e.err = changed()
+	}
+}
+
+// whole reports a source that was not read to its end, or had more or less than was measured.
+func (e *exact) whole() *Error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.err == nil && e.left > 0 {
 		return changed()
 	}
-	return nil
+	return e.err
+}
+
+// sum is the sha256 of what was read, once it was read whole.
+func (e *exact) sum() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return hex.EncodeToString(e.hash.Sum(nil))
 }
 
 // Namespace writes objects below a granted path, one at a time. Safe for concurrent use.

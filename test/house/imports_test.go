@@ -27,10 +27,10 @@ var rooms = map[string]string{
 	"episode":   "fault telemetry store config task runner sandbox",
 	"bundle":    "fault telemetry store config task agent env artifact sandbox examples",
 	"examples":  "",
-	"cli":       "fault telemetry store config task artifact sandbox bundle runner episode",
+	"cli":       "fault telemetry store config task agent env artifact sandbox bundle runner episode protocol",
 	"cmd":       "fault telemetry store config task artifact sandbox bundle runner episode cli steps examples agent env protocol",
 	"bench":     "fault telemetry store config task artifact sandbox steps",
-	"test":      "fault telemetry store config task artifact sandbox bundle runner cli steps examples",
+	"test":      "fault telemetry store config task agent env artifact sandbox bundle runner cli steps examples protocol",
 }
 
 // drivers are the packages that only cmd hands down: no room above imports them, and each imports only what its interface needs.
