@@ -127,6 +127,9 @@ func (e Endpoint) where() string {
 	return s
 }
 
+// String names the endpoint for messages; no secret is in it.
+func (e Endpoint) String() string { return e.where() }
+
 // transportError is a request that got no answer.
 type transportError struct {
 	err    error

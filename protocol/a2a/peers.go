@@ -13,7 +13,7 @@ import (
 func PeerAgents() Extension {
 	table := &peers.Table{}
 	tools := peers.NewTools(table, nil, 0)
-	return Extension{URI: card.PeerAgents, Description: "Name the agents this one may talk to",
+	return Extension{URI: card.PeerAgents, Description: "Name the agents this one may talk to", Params: peerContract(),
 		Operations: []Operation{
 			Op("set", func(_ context.Context, in peersSet) (peersUpdated, error) { return in.into(table) }),
 			Op("list", func(context.Context, struct{}) (peersList, error) { return listed(table), nil }),
@@ -29,6 +29,16 @@ func PeerAgents() Extension {
 		},
 		Close: func(context.Context) error { tools.Close(); return nil },
 	}
+}
+
+// peerContract is the JSON Schema of the table, without which a client could not tell that a peer's token is taken.
+func peerContract() map[string]any {
+	text := map[string]any{"type": "string"}
+	peer := map[string]any{"type": "object", "required": []string{"name", "url"}, "additionalProperties": false, "properties": map[string]any{
+		"name": text, "url": text, "card": map[string]any{"type": "object"}, "description": text, "token": map[string]any{"type": "string", "writeOnly": true}}}
+	schema := map[string]any{"type": "object", "required": []string{"peers"}, "additionalProperties": false, "properties": map[string]any{
+		"peers": map[string]any{"type": "array", "items": peer}}}
+	return map[string]any{"methods": map[string]any{"set": map[string]any{"request": map[string]any{"schema": schema}}}}
 }
 
 type peersSet struct {

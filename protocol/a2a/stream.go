@@ -13,6 +13,7 @@ import (
 const (
 	eventTimeout = 30 * time.Second // for a client to take the events that are there
 	aliveEvery   = 15 * time.Second // silence after which a comment shows that the connection lives
+	gathering    = time.Millisecond // how long the first event waits for those that follow it at once
 )
 
 // serveStream answers message/stream and tasks/resubscribe. A client that goes away ends the stream, never the task.
@@ -28,7 +29,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request, c *call) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)
-	if first != nil && out.events(first) != nil {
+	if first != nil && out.events(false, first) != nil {
 		return
 	}
 	if events == nil {
@@ -36,9 +37,12 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request, c *call) {
 	}
 	alive := time.NewTicker(aliveEvery)
 	defer alive.Stop()
+	if first == nil {
+		events.settle(from, gathering) // of a short task all events go out at once
+	}
 	for {
 		list, last, changed := events.from(from)
-		if out.events(list...) != nil {
+		if out.events(last, list...) != nil {
 			return
 		}
 		if from += len(list); last {
@@ -85,16 +89,17 @@ type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	id      any
+	head    []byte // of each response
 }
 
-// events writes those that are there and sends them together.
-func (s *stream) events(list ...any) error {
+// events writes those that are there and sends them together; the last ones go out with the end of the answer.
+func (s *stream) events(last bool, list ...any) error {
 	if len(list) == 0 {
 		return nil
 	}
 	_ = s.control.SetWriteDeadline(time.Now().Add(eventTimeout))
 	for _, e := range list {
-		text, err := json.Marshal(response{JSONRPC: "2.0", ID: s.id, Result: e})
+		text, err := s.response(e)
 		if err != nil {
 			return err
 		}
@@ -102,7 +107,34 @@ func (s *stream) events(list ...any) error {
 			return err
 		}
 	}
+	if last {
+		return nil
+	}
 	return s.control.Flush()
+}
+
+// response is an event as the result of the call. Events marshal themselves; to marshal them as a part of something would go over all their
+// text once more.
+func (s *stream) response(e any) ([]byte, error) {
+	var result []byte
+	var err error
+	if own, ok := e.(json.Marshaler); ok {
+		result, err = own.MarshalJSON()
+	} else {
+		result, err = json.Marshal(e)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s.head == nil {
+		id, err := json.Marshal(s.id)
+		if err != nil {
+			return nil, err
+		}
+		s.head = append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"result":`...)
+	}
+	text := make([]byte, 0, len(s.head)+len(result)+1)
+	return append(append(append(text, s.head...), result...), '}'), nil
 }
 
 func (s *stream) alive() error {

@@ -56,6 +56,23 @@ func (f *feed) from(i int) ([]any, bool, <-chan struct{}) {
 	return f.events[i:], f.closed, f.changed
 }
 
+// settle waits for the last event, but at most for a while.
+func (f *feed) settle(from int, while time.Duration) {
+	end := time.NewTimer(while)
+	defer end.Stop()
+	for {
+		_, last, changed := f.from(from)
+		if last {
+			return
+		}
+		select {
+		case <-changed:
+		case <-end.C:
+			return
+		}
+	}
+}
+
 func (t *task) status(state wire.TaskState, parts []Part) wire.TaskStatus {
 	at := t.now().UTC()
 	s := wire.TaskStatus{State: state, Timestamp: &at}

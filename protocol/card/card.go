@@ -98,8 +98,11 @@ func (c *Card) Extension(uri string) *Extension {
 	return nil
 }
 
-// Bearer reports whether the card declares HTTP bearer authentication.
+// Bearer reports whether the card declares HTTP bearer authentication; a nil card does not.
 func (c *Card) Bearer() bool {
+	if c == nil {
+		return false
+	}
 	for _, v := range c.Schemes {
 		s, _ := v.(map[string]any)
 		if text(s, "type") == "http" && strings.EqualFold(text(s, "scheme"), "bearer") {
