@@ -32,7 +32,7 @@ type Frontmatter struct {
 var skillName = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
 
 // ParseSkill reads the text of a SKILL.md: the frontmatter and the body after it. id is the artifact's id, whose last segment must
-// be the skill's name. Errors are Invalid and name the rule.
+// be the skill's name; "" = it is no artifact. Errors are Invalid and name the rule.
 func ParseSkill(id string, text []byte) (*Frontmatter, string, error) {
 	bad := func(format string, args ...any) error {
 		return fault.New(fault.Invalid, "%s: %s", SkillFile, fmt.Sprintf(format, args...))
@@ -86,7 +86,7 @@ func ParseSkill(id string, text []byte) (*Frontmatter, string, error) {
 		return nil, "", bad("the frontmatter has no name")
 	case !skillName.MatchString(f.Name) || f.Name[0] == '-' || f.Name[len(f.Name)-1] == '-' || strings.Contains(f.Name, "--"):
 		return nil, "", bad("name %q must be 1 to 64 of a-z, 0-9 and single inner dashes", f.Name)
-	case f.Name != want:
+	case id != "" && f.Name != want:
 		return nil, "", bad("name is '%s', and for the artifact %s it must be '%s'", f.Name, id, want)
 	case f.Description == "":
 		return nil, "", bad("the frontmatter has no description")

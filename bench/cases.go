@@ -72,7 +72,7 @@ func (b *bench) cases() []testCase {
 	return []testCase{
 		{"start-up", b.startUp}, {"hello", b.hello}, {"64 VM tasks", b.vmTasks}, {"no-op step", b.noop}, {"one container", b.oneContainer},
 		{"20 containers", b.twentyContainers}, {"1,000 small files", b.smallFiles}, {"one big file", b.bigFile},
-		{"grown", b.grown}, {"10,000 short runs", b.manyRuns}, {"2,000 runs that wait", b.waitingRuns}, {"8 processes", b.manyWriters},
+		{"grown", b.grown}, {"10,000 short runs", b.manyRuns}, {"2,000 runs that wait", b.waitingRuns}, {"8 processes", b.manyWriters}, {"200 agents", b.agents},
 	}
 }
 

@@ -43,7 +43,17 @@ func run(ctx context.Context) error {
 	only := flag.String("only", "", "only the work that matches")
 	writer := flag.String("writer", "", "only commit to this database, as one of several processes, and print the longest wait in seconds")
 	big := flag.Int64("big", 1<<30, "size of the big file in bytes")
+	serving := flag.Bool("serve-agents", false, "only serve agents, and print their addresses")
+	prompted := flag.String("prompt-agents", "", "only prompt the agents whose addresses are in this file, and print the seconds it took")
+	how := flag.String("prompt-how", "", "plain, stored or turns")
+	store := flag.String("prompt-store", "", "the database that conversations are stored in")
 	flag.Parse()
+	switch {
+	case *serving:
+		return serveAgents(ctx)
+	case *prompted != "":
+		return promptAgents(ctx, *prompted, *how, *store)
+	}
 	if *writer != "" {
 		return writeCommits(ctx, *writer)
 	}

@@ -1,4 +1,4 @@
-// Package bundle turns a folder of tasks, artifacts, skills and evals into stored entities, runs its tasks and sums up how they
+// Package bundle turns a folder of tasks, artifacts, skills, agents and evals into stored entities, runs its tasks and sums up how they
 // ended. Parsing reads the folder alone; planning resolves names and reads the stores; materializing writes what changed, by a
 // ledger that remembers what every version was made of.
 package bundle

@@ -1,7 +1,9 @@
 package bundle
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -19,6 +21,7 @@ type Catalog struct {
 	dist, version string
 	fsys          fs.FS
 	names         []string
+	files         map[string]func() (io.ReadCloser, error)
 }
 
 // NewCatalog returns the bundles in fsys, one a top-level folder, under the id root @local/<dist>/<name>.
@@ -34,6 +37,14 @@ func NewCatalog(dist, version string, fsys fs.FS) (*Catalog, error) {
 		}
 	}
 	return c, nil
+}
+
+// With returns the catalog with files that are made when a bundle is opened, by their path in fsys. An error of making one is that of opening
+// its bundle; the list of bundles does without them.
+func (c *Catalog) With(files map[string]func() (io.ReadCloser, error)) *Catalog {
+	with := *c
+	with.files = files
+	return &with
 }
 
 // Names returns the names of the shipped bundles, sorted.
@@ -66,12 +77,47 @@ func (c *Catalog) Open(text, home string) (b *Bundle, release func(), err error)
 		return nil, release, err
 	}
 	release = func() { os.RemoveAll(dir) }
-	b, err = parseAt(dir, store.LocalPrefix+c.dist+"/"+name, name)
+	if err = c.make(name, dir); err == nil {
+		b, err = c.parse(name, dir)
+	}
 	if err != nil {
 		release()
 		return nil, func() {}, err
 	}
 	return b, release, nil
+}
+
+func (c *Catalog) parse(name, dir string) (*Bundle, error) {
+	return parseAt(dir, store.LocalPrefix+c.dist+"/"+name, name)
+}
+
+// make makes the files of a bundle that are laid out in dir.
+func (c *Catalog) make(name, dir string) error {
+	for p, open := range c.files {
+		inner, ok := strings.CutPrefix(p, name+"/")
+		if !ok {
+			continue
+		}
+		from, err := open()
+		if err != nil {
+			return fault.At(err, "the bundle %s", name)
+		}
+		err = writeFile(filepath.Join(dir, filepath.FromSlash(inner)), from)
+		from.Close()
+		if err != nil {
+			return fault.Wrap(fault.Unavailable, err, "lay out the bundle %s", name)
+		}
+	}
+	return nil
+}
+
+func writeFile(name string, from io.Reader) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, from)
+	return errors.Join(err, f.Chmod(0o644), f.Close())
 }
 
 func (c *Catalog) named(text string) string {
@@ -153,11 +199,15 @@ func (c *Catalog) Table() string {
 }
 
 func (c *Catalog) row(name string) (contents, about string) {
-	b, release, err := c.Open(c.dist+"/"+name, "")
+	dir, err := c.layOut(name)
 	if err != nil {
 		return "invalid", oneLine(err.Error())
 	}
-	defer release()
+	defer os.RemoveAll(dir)
+	b, err := c.parse(name, dir)
+	if err != nil {
+		return "invalid", oneLine(err.Error())
+	}
 	var parts []string
 	if n := len(b.Of(StoreTask)); n > 0 {
 		parts = append(parts, count(n, "task"))

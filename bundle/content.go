@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -87,7 +88,7 @@ func (p *Plan) imageContent(ctx context.Context, en *entry, found *problems) err
 	for i, f := range en.files {
 		files[i] = artifact.ContextFile{Name: f.name, Path: f.disk}
 	}
-	c, err := artifact.ContextOf(ctx, e.Path, "Dockerfile", files)
+	c, err := artifact.ContextOf(ctx, e.Path, cmp.Or(e.config.Str("dockerfile"), "Dockerfile"), files)
 	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()

@@ -16,6 +16,9 @@ func (p *Plan) DryRun(ctx context.Context) (string, error) {
 	l := newLedger(ctx, p.p.Deps)
 	var b strings.Builder
 	fmt.Fprintln(&b, dryRunLine)
+	if line := p.solverLine(); line != "" {
+		fmt.Fprintln(&b, line)
+	}
 	for _, list := range [][]*entry{p.entries, p.tasks, p.evals} {
 		for _, en := range list {
 			in, err := p.inputsOf(ctx, en)

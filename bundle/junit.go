@@ -134,6 +134,9 @@ func (r *Run) junit() junitCase {
 		}
 	}
 	property("instance_id", r.Instance)
+	if r.Number > 0 {
+		property("number", strconv.Itoa(r.Number))
+	}
 	property("outcome", string(r.Outcome))
 	property("class", string(r.Class))
 	property("seconds", fixed(r.Seconds))

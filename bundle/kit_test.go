@@ -205,7 +205,26 @@ func (k *kit) steps() []*task.StepType {
 				}
 			}), nil, nil
 		},
-	}, {Name: "prompt_agent", Pending: true, Fields: []task.Field{str("agent_name")}}}
+	}, {
+		Name: "deploy_agent", FailsTask: true,
+		Fields: []task.Field{str("agent_name"), str("a2a_agent_id"), {Name: "a2a_agent_version", Kind: task.Integer}, str("sandbox_type")},
+		Refs:   []task.Ref{{Path: "a2a_agent_id", Kind: "agent", VersionField: "a2a_agent_version"}},
+		Parse: func(id string, f *doc.Object) (task.Action, *doc.Object, error) {
+			return do(func(context.Context, *task.Run) error { return nil }), nil, nil
+		},
+		Deploys: func(s *task.Step) []task.Deploy {
+			return []task.Deploy{{What: "agent", Provider: s.Fields.Str("sandbox_type"), Mode: "container"}}
+		},
+	}, {
+		Name: "prompt_agent", FailsTask: true,
+		Fields: []task.Field{str("prompt"), str("agent_name"), str("user_agent_name")},
+		Parse: func(id string, f *doc.Object) (task.Action, *doc.Object, error) {
+			return do(func(_ context.Context, r *task.Run) error {
+				r.Set(r.Metadata("user_overrides"), "seen", id)
+				return nil
+			}), nil, nil
+		},
+	}, {Name: "peer_agents", Pending: true, Fields: []task.Field{str("agent_name")}}}
 }
 
 // providers knows local, which takes both modes, and far, which is elsewhere.

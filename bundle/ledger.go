@@ -20,7 +20,7 @@ const (
 )
 
 // collections of the stores that a bundle writes to.
-var collections = map[string]string{StoreArtifact: artifact.Documents, StoreTask: "tasks", StoreEval: "evals"}
+var collections = map[string]string{StoreArtifact: artifact.Documents, StoreAgent: "a2a_agents", StoreTask: "tasks", StoreEval: "evals"}
 
 // inputs is what a version of an entity is made of: an entity with equal inputs is not written again.
 type inputs struct {

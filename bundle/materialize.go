@@ -20,7 +20,7 @@ func (p *Plan) inputsOf(ctx context.Context, en *entry) (inputs, error) {
 	if in.files, err = hashes(ctx, en.files, en.context != nil); err != nil {
 		return in, fault.At(err, "%s", en.e.Path)
 	}
-	if en.e.Store != StoreArtifact {
+	if en.e.Store != StoreArtifact && en.e.Store != StoreAgent {
 		return in, nil
 	}
 	for _, need := range en.needs {
@@ -44,12 +44,19 @@ func (p *Plan) Materialize(ctx context.Context, say, note func(line string)) err
 		return err
 	}
 	defer release()
+	if line := p.solverLine(); line != "" {
+		say(line)
+	}
 	if err := p.build(ctx, note); err != nil {
 		return err
 	}
 	l := newLedger(ctx, p.p.Deps)
 	for _, en := range p.entries {
-		if err := p.write(ctx, l, en, p.writeArtifact); err != nil {
+		do := p.writeArtifact
+		if en.e.Store == StoreAgent {
+			do = p.writeAgent
+		}
+		if err := p.write(ctx, l, en, do); err != nil {
 			return err
 		}
 		say(en.line())

@@ -16,7 +16,7 @@ type Selection struct {
 	Tasks   []string // names or ids
 	Evals   []string
 	Sandbox string // provider for every deploy, "" = each step's own
-	Agent   string // --agent
+	Agent   string // put in the place of those who are deployed and prompted: a name or id, "" = nobody
 }
 
 // entry is one write of a plan.
@@ -31,6 +31,7 @@ type entry struct {
 	envs    []universeFile
 	meta    []universeFile
 
+	solvers  []string // steps of a task that deploy who is prompted, where --agent is given
 	version  int64
 	resumes  string // the run that goes on; "" = a new one
 	verifies string // the run whose verifiers run again; "" = none
@@ -45,11 +46,12 @@ type Plan struct {
 	p       *Runner
 	b       *Bundle
 	sel     Selection
-	entries []*entry // artifacts and skills in write order
+	entries []*entry // artifacts, skills and agents in write order
 	tasks   []*entry
 	group   string // run group of what goes on; "" = a new one
 	evals   []*entry
 	members map[*entry][]*entry // eval → its tasks
+	solver  *solver             // who takes the solvers' place; nil = nobody
 	unnamed []*Entity           // tasks that no selected eval names
 	refs    []*seenRef          // store references, in order of appearance
 	byRef   map[string]*seenRef
@@ -66,9 +68,6 @@ type seenRef struct {
 // Plan resolves a selection of a bundle and checks all that can be checked before the first write: names, pins, references to the
 // stores, step fields, TOML keys, folders, providers. It writes nothing. The error is Invalid and holds every problem, a line each.
 func (pl *Runner) Plan(ctx context.Context, b *Bundle, sel Selection) (*Plan, error) {
-	if sel.Agent != "" {
-		return nil, fault.New(fault.Unsupported, "--agent %s: agents are not supported yet", shown(sel.Agent))
-	}
 	if sel.Sandbox != "" {
 		if _, err := pl.Providers.Resolve(sel.Sandbox); err != nil {
 			return nil, err
@@ -111,7 +110,11 @@ func Check(ctx context.Context, reg *task.Registry, b *Bundle) error {
 			if _, err := p.artifact(ctx, r, e, map[*Entity]*entry{}, &found); err != nil {
 				return err
 			}
-		case e.Store == StoreEnv || e.Store == StoreAgent:
+		case e.Store == StoreAgent:
+			if err := p.agent(ctx, r, e, map[*Entity]*entry{}, &found); err != nil {
+				return err
+			}
+		case e.Store == StoreEnv:
 			checkKeys(e, &found)
 		}
 	}
@@ -204,6 +207,17 @@ func (p *Plan) gather(ctx context.Context, tasks, evals []*Entity, found *proble
 			reached[e] = true
 		}
 	}
+	if p.replaceSolver(ctx, r, found, stores); p.solver != nil && p.solver.agent != nil {
+		reached[p.solver.agent] = true
+	}
+	for _, e := range p.b.Of(StoreAgent) {
+		if !reached[e] {
+			continue
+		}
+		if err := p.agent(ctx, r, e, done, found); err != nil {
+			return err
+		}
+	}
 	for _, e := range p.b.Of(StoreArtifact) {
 		if !reached[e] {
 			continue
@@ -273,7 +287,7 @@ func (p *Plan) ask(ctx context.Context, refs []storeRef, found *problems, stores
 		return
 	}
 	for _, r := range refs {
-		if r.kind != "artifact" {
+		if r.kind != StoreArtifact && r.kind != StoreAgent {
 			found.add(r.where, r.kind+"s of the store are not supported yet")
 			continue
 		}
@@ -281,18 +295,15 @@ func (p *Plan) ask(ctx context.Context, refs []storeRef, found *problems, stores
 		s := p.byRef[key]
 		if s == nil {
 			s = &seenRef{storeRef: r}
-			a, err := p.p.Artifacts.Get(ctx, artifact.Ref{ID: r.id, Version: r.version})
-			if s.err = err; err == nil {
-				s.found, s.typ = a.Version(), a.Type()
-			}
+			s.found, s.typ, s.err = p.lookUp(ctx, r)
 			p.byRef[key] = s
 			p.refs = append(p.refs, s)
 		}
 		switch {
 		case fault.Is(s.err, fault.NotFound) && r.version > 0:
-			found.add(r.where, fmt.Sprintf("there is no artifact %s v%d in the store", shown(r.id), r.version))
+			found.add(r.where, fmt.Sprintf("there is no %s %s v%d in the store", r.kind, shown(r.id), r.version))
 		case fault.Is(s.err, fault.NotFound):
-			found.add(r.where, "there is no artifact "+shown(r.id)+" in this bundle or in the store")
+			found.add(r.where, "there is no "+r.kind+" "+shown(r.id)+" in this bundle or in the store")
 		case s.err != nil:
 			found.add(r.where, printable(s.err.Error()))
 		case r.typ != "" && s.typ != r.typ:
@@ -329,6 +340,7 @@ func (p *Plan) writers(found *problems) {
 
 // images puts the names of builds into the steps that run images of the bundle.
 func (p *Plan) images(done map[*Entity]*entry, found *problems) {
+	p.agentBuilds()
 	for _, en := range p.tasks {
 		if len(en.r.images) == 0 {
 			continue
@@ -340,10 +352,7 @@ func (p *Plan) images(done map[*Entity]*entry, found *problems) {
 				step.Set(use.field, use.image.config.Str("ref"))
 				continue
 			}
-			sources := img.context.SourceDigest("")
-			name := artifact.BuildName(img.e.ID, sources)
-			img.build = &ImageBuild{ID: img.e.ID, Name: name, Sources: sources, Context: img.context, Dockerfile: img.context.Dockerfile()}
-			step.Set(use.field, name)
+			step.Set(use.field, img.mustBuild())
 		}
 		t, err := p.p.Registry.ParseTask(en.e.document(en.r.steps), task.ParseOptions{Where: en.e.Path})
 		if err != nil {

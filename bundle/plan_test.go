@@ -241,9 +241,9 @@ func TestPlanProblems(t *testing.T) {
 			"artifacts/u/stray: a stray file", "artifacts/u: an environment_universe needs at least one environment"}},
 		"stored names": {map[string]string{"artifacts/e/artifact.toml": "type=\"environment\"\nservice_name=\"x\"\nfile_artifact_id=\"y\"", "artifacts/e/f": "", "tasks/t.json": step(load("e"))},
 			[]string{"environment_name is missing", "unknown key 'file_artifact_id'; write file instead", "unknown key 'service_name'; write environment_name instead"}},
-		"not yet": {map[string]string{"envs/e/Dockerfile": "FROM scratch", "tasks/t.json": "[" + vm + `,{"id":"p","type":"prompt_agent"},
+		"not yet": {map[string]string{"envs/e/Dockerfile": "FROM scratch", "tasks/t.json": "[" + vm + `,{"id":"p","type":"peer_agents"},
 			{"id":"r","type":"load_artifact","artifact_id":"x","env_id":"e","sandbox_name":"b"}]`},
-			[]string{"step 'p': steps of the type prompt_agent are not supported yet", "step 'r': artifact_id: there is no artifact 'x'", "step 'r': env_id: it names the env 'e'; envs are not supported yet"}},
+			[]string{"step 'p': steps of the type peer_agents are not supported yet", "step 'r': artifact_id: there is no artifact 'x'", "step 'r': env_id: it names the env 'e'; envs are not supported yet"}},
 		"steps": {map[string]string{"tasks/t.json": "[" + vm + `,{"id":"a","type":"load_artifact","artifacts":"x"},{"id":"c","type":"load_artifact"},{"id":"b","type":"wait"},{"type":"wait"}]`},
 			[]string{"a step without an id: … field \"id\" is missing", "step 'a': … artifacts", "step 'c': it has no target"}},
 		"evals": {map[string]string{"evals/e.toml": `tasks = ["t", "@local/~/p/t", "gone", 3]`, "tasks/t.json": "[" + vm + "]"},
@@ -281,9 +281,7 @@ func TestSelection(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	_, err = k.runner.Plan(t.Context(), b, bundle.Selection{Agent: "x"})
-	if !fault.Is(err, fault.Unsupported) {
-		t.Errorf("--agent gave %v", err)
-	}
+	wantProblems(t, err, "--agent: no task that is to run deploys an agent and prompts it, so 'x' would take nobody's place")
 	dry := func(sel bundle.Selection) string {
 		t.Helper()
 		out, err := k.plan(t, dir, sel).DryRun(t.Context())

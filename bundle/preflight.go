@@ -3,6 +3,7 @@ package bundle
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"agentenv/sandbox"
@@ -25,6 +26,14 @@ func (p *Plan) preflight(ctx context.Context, found *problems) error {
 		local := map[int]bool{}
 		for _, use := range en.r.images {
 			local[use.step] = true
+		}
+		for _, use := range en.r.agents {
+			local[use.step] = local[use.step] || p.builtHere(use.agent)
+		}
+		for i, v := range en.r.steps {
+			if p.solver != nil && slices.Contains(en.solvers, v.(*doc.Object).Str("id")) {
+				local[i] = p.solver.agent != nil && p.builtHere(p.solver.agent)
+			}
 		}
 		for i, s := range en.r.task.Steps {
 			if s.Kind.Deploys == nil {

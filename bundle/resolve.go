@@ -27,6 +27,7 @@ type resolved struct {
 	reaches []*Entity   // entities of the bundle that it names, each once
 	refs    []storeRef  // everything else that it names
 	images  []imageUse  // steps that run an image of the bundle
+	agents  []agentUse  // steps that deploy an agent of the bundle
 	task    *task.Task  // parsed; nil where it cannot be
 	toml    *doc.Object // of an artifact, with ids for names
 }
@@ -137,7 +138,7 @@ func (r *resolver) task(e *Entity) *resolved {
 			found, ok := r.entity(pos.ref.Kind, pos.value, pos.version, pos.ref.ArtifactType, at)
 			switch {
 			case !ok:
-			case pos.ref.Kind == "env" || pos.ref.Kind == "agent":
+			case pos.ref.Kind == "env":
 				r.p.add(at, "it names the "+pos.ref.Kind+" "+shown(pos.value)+"; "+pos.ref.Kind+"s are not supported yet")
 			case found == nil:
 				out.refs = append(out.refs, storeRef{pos.ref.Kind, pos.value, pos.version, pos.ref.ArtifactType, at})
@@ -146,6 +147,9 @@ func (r *resolver) task(e *Entity) *resolved {
 					r.p.add(at, "the cli "+shown(pos.value)+" is installed into an agent, so the step needs agent_name and env_id")
 				}
 				pos.set(found.ID)
+				if found.Store == StoreAgent {
+					out.agents = append(out.agents, agentUse{i, found})
+				}
 				if !reached[found] {
 					reached[found] = true
 					out.reaches = append(out.reaches, found)

@@ -25,12 +25,13 @@ type scripted struct {
 	mu    sync.Mutex
 	plans []func(ctx context.Context, t *task.Task, o task.Options) (*task.Result, error)
 	tasks []*task.Task
+	given []task.Options
 }
 
 func (s *scripted) Run(ctx context.Context, t *task.Task, o task.Options) (*task.Result, error) {
 	s.mu.Lock()
 	n := len(s.tasks)
-	s.tasks = append(s.tasks, t)
+	s.tasks, s.given = append(s.tasks, t), append(s.given, o)
 	s.mu.Unlock()
 	if n < len(s.plans) && s.plans[n] != nil {
 		return s.plans[n](ctx, t, o)
@@ -106,22 +107,24 @@ func TestFailedRunsNameTheirRepeat(t *testing.T) {
 	}
 }
 
-// TestLimitsAreLaidOver runs with limits that are not the task's: they reach the engine, and what is stored stays.
-func TestLimitsAreLaidOver(t *testing.T) {
+// TestLimitsReachTheEngine runs with limits that are not the task's: the engine gets them, and what is stored stays.
+func TestLimitsReachTheEngine(t *testing.T) {
 	k := newKit(t)
 	dir := k.files(t, "p", map[string]string{"tasks/a.json": `{"steps":[` + score("1") + `],"max_parallel_steps":7,"fail_fast":true}`})
 	no := false
 	for _, c := range []struct {
-		limits bundle.Limits
-		most   int
-		fast   bool
-	}{{bundle.Limits{}, 7, true}, {bundle.Limits{MaxParallelSteps: 2}, 2, true}, {bundle.Limits{FailFast: &no}, 7, false}} {
+		limits task.Limits
+		want   string
+	}{{task.Limits{}, "null"}, {task.Limits{MaxParallelSteps: 2}, `{"max_parallel_steps":2}`}, {task.Limits{FailFast: &no}, `{"fail_fast":false}`}} {
 		p, _ := k.write(t, dir, bundle.Selection{})
 		runs := &scripted{Runs: k.engine}
 		o := k.options(bundle.RunOptions{Limits: c.limits})
 		o.Runs = runs
-		if sum := p.Run(t.Context(), o); sum.ExitCode() != 0 || runs.tasks[0].MaxParallelSteps != c.most || runs.tasks[0].FailFast != c.fast {
-			t.Errorf("%+v: ran with %d, %v", c.limits, runs.tasks[0].MaxParallelSteps, runs.tasks[0].FailFast)
+		if sum := p.Run(t.Context(), o); sum.ExitCode() != 0 {
+			t.Errorf("%+v: exit code %d", c.limits, sum.ExitCode())
+		}
+		if in, err := task.NewInstances(k.docs).Get(t.Context(), runs.given[0].Instance); err != nil || doc.Canonical(in.Document.Value("limits")) != c.want {
+			t.Errorf("%+v: ran with %v (%v)", c.limits, in.Document.Value("limits"), err)
 		}
 		stored, err := document.Versioned{Store: k.docs, Collection: "tasks"}.Get(t.Context(), "@local/~/p/a", 0)
 		if err != nil {

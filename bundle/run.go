@@ -23,7 +23,7 @@ type RunOptions struct {
 	Parallel   int          // runs at once, 0 = task.DefaultParallel()
 	Times      int          // how often each task runs, 0 = once
 	Again      *Again       // what of an earlier invocation runs again, in place of Times; nil = nothing
-	Limits     Limits
+	Limits     task.Limits
 	Keep       bool
 	Model      string
 	UserModel  string
@@ -34,23 +34,6 @@ type RunOptions struct {
 	Repeat func(task string) string
 	// Signals stops the runs: the first one cancels what runs and tears down, a second one stops the teardown too. nil = none.
 	Signals <-chan os.Signal
-}
-
-// Limits are laid over those of the tasks, for these runs only: what is stored stays as it is.
-type Limits struct {
-	MaxParallelSteps int   // 0 = as the task has it
-	FailFast         *bool // nil = as the task has it
-}
-
-func (l Limits) over(t *task.Task) *task.Task {
-	limited := *t
-	if l.MaxParallelSteps > 0 {
-		limited.MaxParallelSteps = l.MaxParallelSteps
-	}
-	if l.FailFast != nil {
-		limited.FailFast = *l.FailFast
-	}
-	return &limited
 }
 
 // session runs the tasks of one plan.
@@ -211,14 +194,14 @@ func (r *session) one(ctx context.Context, out *Run) {
 }
 
 func (r *session) execute(ctx context.Context, en *entry, label string) (res *task.Result, err error) {
-	o := task.Options{Observer: observer{label, r.o.Progress}, Log: r.p.p.Log, Keeper: r.o.Teardown}
+	o := task.Options{Observer: observer{label, r.o.Progress}, Log: r.p.p.Log, Keeper: r.o.Teardown, Limits: r.o.Limits}
 	if o.Instance = en.resumes; o.Instance == "" {
 		// Under an id of ours the run starts only if it can be recorded: what it deploys is found again through its record.
 		o.Instance, o.Metadata, o.AgentModel = task.NewInstanceID(en.r.task.ID), r.metadata(en), r.o.Model
 	}
 	if r.o.Tracker != nil {
 		t := en.r.task
-		tracked, end, notBegun := r.o.Tracker.Begin(ctx, task.Tracked{Instance: o.Instance, TaskID: t.ID, TaskVersion: t.Version, AgentModel: o.AgentModel, Metadata: o.Metadata})
+		tracked, end, notBegun := r.o.Tracker.Begin(ctx, task.Tracked{Instance: o.Instance, TaskID: t.ID, TaskVersion: t.Version, AgentModel: o.AgentModel, Metadata: o.Metadata, Limits: o.Limits})
 		if notBegun != nil {
 			return nil, notBegun
 		}
@@ -226,12 +209,12 @@ func (r *session) execute(ctx context.Context, en *entry, label string) (res *ta
 		ctx = tracked
 	}
 	if en.verifies != "" {
-		return r.o.Runs.Verify(ctx, r.o.Limits.over(en.r.task), en.verifies, o)
+		return r.o.Runs.Verify(ctx, en.r.task, en.verifies, o)
 	}
 	if en.resumes != "" {
-		return r.o.Runs.Resume(ctx, r.o.Limits.over(en.r.task), en.resumes, o)
+		return r.o.Runs.Resume(ctx, en.r.task, en.resumes, o)
 	}
-	return r.o.Runs.Run(ctx, r.o.Limits.over(en.r.task), o)
+	return r.o.Runs.Run(ctx, en.r.task, o)
 }
 
 // metadata is the initial context.metadata of a run.
@@ -246,6 +229,9 @@ func (r *session) metadata(en *entry) *doc.Object {
 	}
 	if r.o.JudgeModel != "" {
 		over.Set("judge_model", r.o.JudgeModel)
+	}
+	if params := r.p.solverParams(en); params != nil {
+		over.Set("step_params", params)
 	}
 	if over.Len() > 0 {
 		m.Set("user_overrides", over)

@@ -36,7 +36,6 @@ func lock(t testing.TB, state, id string) func() {
 }
 
 var (
-	attempt  = regexp.MustCompile(`/1-[0-9a-f]{8}/`)
 	seconds  = regexp.MustCompile(`\d+\.\ds`)
 	instance = regexp.MustCompile(`instance (@local/\S+)-[a-z0-9]{8}`)
 )

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -34,6 +33,7 @@ func (a *App) episodeServe() *cobra.Command {
 	cmd.Flags().Int64Var(&f.version, "version", 0, "version (the latest when not given)")
 	cmd.Flags().StringArrayVar(&f.agents, "agent", nil, "name of an agent that is played from outside; may be repeated (the only prompted one when not given)")
 	cmd.Flags().StringVar(&f.listen, "listen", "127.0.0.1:0", "address of this machine to listen on; port 0 is any free one")
+	cmd.Flags().DurationVar(&f.turn, "turn-timeout", 0, "how long a turn may take, for every prompt in place of its timeout_seconds: 90s, 10m")
 	_ = cmd.MarkFlagRequired("task")
 	return cmd
 }
@@ -43,18 +43,22 @@ type episodeFlags struct {
 	version int64
 	agents  []string
 	listen  string
+	turn    time.Duration
 }
 
 // door is a server of episodes that was opened.
 type door struct {
 	*episode.Door
-	server    *http.Server
-	listener  net.Listener
-	serving   sync.WaitGroup
-	tokenFile string
+	server   *http.Server
+	listener net.Listener
+	serving  sync.WaitGroup
+	token    *tokenFile
 }
 
 func (a *App) serveEpisodes(cmd *cobra.Command, f episodeFlags) (err error) {
+	if cmd.Flags().Changed("turn-timeout") && f.turn < time.Second {
+		return usagef(cmd, "--turn-timeout must be at least 1s, not %s", f.turn)
+	}
 	sig, stop := watchSignals()
 	defer stop()
 	s, err := a.Open(cmd.Context(), a.log())
@@ -77,7 +81,6 @@ func (a *App) serveEpisodes(cmd *cobra.Command, f episodeFlags) (err error) {
 		}
 	})
 	if d != nil {
-		defer os.Remove(d.tokenFile)
 		reason := "the server of its episode ended"
 		if sig.code() != 0 {
 			reason = sig.reason()
@@ -88,6 +91,7 @@ func (a *App) serveEpisodes(cmd *cobra.Command, f episodeFlags) (err error) {
 		if second := sig.second(halt, func() { d.Close(halted, reason) }); second {
 			fmt.Fprintln(a.Stderr, "The teardown was stopped; `agent-env sandbox prune` removes what is still up")
 		}
+		d.token.remove() // as long as the port is this server's
 		d.shut(halted)
 	}
 	if code := sig.code(); code != 0 {
@@ -111,7 +115,7 @@ func (a *App) openDoor(ctx context.Context, s *Services, f episodeFlags) (*door,
 	if err != nil {
 		return nil, err
 	}
-	plan, err := episode.New(s.Episodes, t, episode.Options{TrainerAgents: f.agents})
+	plan, err := episode.New(s.Episodes, t, episode.Options{TrainerAgents: f.agents, TurnTimeout: f.turn})
 	if err != nil {
 		return nil, err
 	}
@@ -120,38 +124,13 @@ func (a *App) openDoor(ctx context.Context, s *Services, f episodeFlags) (*door,
 		return nil, err
 	}
 	token := episode.NewToken()
-	file, err := writeToken(s.StateRoot, l.Addr(), token)
+	file, err := newTokenFile(filepath.Join(s.StateRoot, "episodes"), strconv.Itoa(l.Addr().(*net.TCPAddr).Port)+".token", token)
 	if err != nil {
 		l.Close()
 		return nil, err
 	}
-	d := &door{Door: episode.NewDoor(plan, token), listener: l, tokenFile: file}
+	d := &door{Door: episode.NewDoor(plan, token), listener: l, token: file}
 	d.server = &http.Server{Handler: d.Door, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
-	fmt.Fprintf(a.Stdout, "Serving episodes of task %s version=%d; played from outside: %s\nURL: http://%s\nToken file: %s\n", t.ID, t.Version, strings.Join(plan.TrainerAgents(), ", "), l.Addr(), file)
+	fmt.Fprintf(a.Stdout, "Serving episodes of task %s version=%d; played from outside: %s\nURL: http://%s\nToken file: %s\n", t.ID, t.Version, strings.Join(plan.TrainerAgents(), ", "), l.Addr(), file.path)
 	return d, nil
-}
-
-// writeToken puts the token where its user alone can read it, under the number of the port: a server that was killed leaves a file that the next one there
-// replaces.
-func writeToken(stateRoot string, addr net.Addr, token string) (string, error) {
-	dir := filepath.Join(stateRoot, "episodes")
-	file := filepath.Join(dir, strconv.Itoa(addr.(*net.TCPAddr).Port)+".token")
-	err := os.MkdirAll(dir, 0o700)
-	if err == nil {
-		os.Remove(file)
-		err = writeNew(file, token)
-	}
-	if err != nil {
-		return "", fault.Wrap(fault.KindOf(err), fault.Reason(err), "the token cannot be written to %s", file)
-	}
-	return file, nil
-}
-
-func writeNew(file, text string) error {
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text + "\n")
-	return errors.Join(err, f.Close())
 }

@@ -3,13 +3,13 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"agentenv/artifact"
 	"agentenv/fault"
 	"agentenv/runner"
-	"agentenv/store/doc"
 	"agentenv/task"
 )
 
@@ -106,11 +106,7 @@ func (a *App) evalStored(e *task.Eval, err error) error {
 }
 
 func (a *App) foundEval(ctx context.Context, evals *task.Evals, id string, version int64, say func(string)) (*task.Eval, error) {
-	asked := "latest"
-	if version > 0 {
-		asked = string(doc.Int(version))
-	}
-	say(fmt.Sprintf("Fetching eval: id=%s version=%s...", id, asked))
+	say(fmt.Sprintf("Fetching eval: id=%s version=%s...", id, askedVersion(version)))
 	e, err := evals.Get(ctx, id, version)
 	if err != nil {
 		return nil, err
@@ -126,7 +122,7 @@ func (a *App) evalRun() *cobra.Command {
 			"with --output-dir only. Otherwise as `agent-env task run`.",
 		Args: cobra.NoArgs}
 	fl := cmd.Flags()
-	f.add(fl, "eval")
+	f.add(fl, "eval", "that all its tasks ran together")
 	fl.IntVar(&f.k, "k", 1, "how many runs of each task")
 	fl.StringVar(&f.outputDir, "output-dir", "", "folder for the final contexts")
 	_ = cmd.MarkFlagRequired("id")
@@ -165,22 +161,33 @@ func (a *App) evalRuns(ctx context.Context, cmd *cobra.Command, s *Services, f *
 		say(line)
 		tasks[i] = t
 	}
-	tags := evalTags(tasks, f.k)
+	templates := make([]template, len(tasks))
+	for i, t := range tasks {
+		templates[i].task = t
+	}
+	counts, err := f.repeats(ctx, s, templates, say)
+	if err != nil {
+		return nil, err
+	}
+	tags := evalTags(tasks, counts)
 	// The first runs of all tasks come before the second ones: a stop halfway leaves as much of each.
-	for range f.k {
-		for _, t := range tasks {
+	for round := range slices.Max(append(counts, 0)) {
+		for i, t := range tasks {
+			if round >= counts[i] {
+				continue
+			}
 			tag, number := tags(t)
 			l := &launch{tag: tag, number: number, name: t.ID, file: fileSafe(t.ID), task: t, repeat: f.repeat(cmd, "task run", t.ID, t.Version),
-				request: runner.Request{TaskID: t.ID, TaskVersion: t.Version, AgentModel: f.agentModel, AgentArtifactID: f.agentArtifact, Metadata: f.metadata(b.group, t.ID, nil, caller)}}
+				request: runner.Request{TaskID: t.ID, TaskVersion: t.Version, AgentModel: f.agentModel, AgentArtifactID: f.agentArtifact, Limits: f.limits(cmd), Metadata: f.metadata(b.group, t.ID, nil, caller)}}
 			b.launches = append(b.launches, l)
 		}
 	}
-	if f.outputDir != "" && !f.detach {
+	if f.outputDir != "" && !f.detach && len(b.launches) > 0 {
 		if b.contexts, err = openContexts(f.outputDir, e.ID, "run"); err != nil {
 			return nil, err
 		}
 	}
-	if !f.detach {
+	if !f.detach && len(f.rerun) == 0 {
 		say(fmt.Sprintf("Running %d tasks x %d run(s) = %d total runs...", len(tasks), f.k, len(b.launches)))
 		say("")
 	}
@@ -189,18 +196,18 @@ func (a *App) evalRuns(ctx context.Context, cmd *cobra.Command, s *Services, f *
 
 // evalTags returns what names the next run of a task: [TASK], with its version when the eval has several of that task, and with a number when it
 // runs several times.
-func evalTags(tasks []*task.Task, k int) func(*task.Task) (tag string, number int) {
+func evalTags(tasks []*task.Task, counts []int) func(*task.Task) (tag string, number int) {
 	type key struct {
 		id      string
 		version int64
 	}
 	times, versions := map[key]int{}, map[string]int{}
-	for _, t := range tasks {
+	for i, t := range tasks {
 		at := key{t.ID, t.Version}
 		if times[at] == 0 {
 			versions[t.ID]++
 		}
-		times[at] += k
+		times[at] += counts[i]
 	}
 	next := map[key]int{}
 	return func(t *task.Task) (string, int) {

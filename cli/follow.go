@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -22,6 +23,7 @@ type batch struct {
 	group     string // run group
 	launches  []*launch
 	what      string // the runs' name in the verdict: runs, seeds
+	again     string // the command that runs some of them again, but for --rerun; "" = each has its own
 	detail    bool   // show what each step wrote, not its scores alone
 	results   bool   // a line for each run at the end
 	contexts  *contexts
@@ -42,7 +44,8 @@ type launch struct {
 	repeat  string     // the command that repeats it, "" = none
 
 	runner.Handle
-	seen map[string]bool // steps that were told of, by id and how they ended
+	seen  map[string]bool // steps that were told of, by id and how they ended
+	begun atomic.Bool
 
 	mu    sync.Mutex
 	ended *ending
@@ -105,6 +108,12 @@ func (a *App) follow(cmd *cobra.Command, f *launchFlags, prepare func(ctx contex
 	if err != nil {
 		return err
 	}
+	if len(b.launches) == 0 { // nothing ended in a way that is run again
+		if f.asJSON {
+			return a.printJSON(b.document(0))
+		}
+		return nil
+	}
 	if b.detach {
 		err = sig.during(cmd.Context(), func(ctx context.Context) error { return a.detach(ctx, s, b, f, lines.Say) })
 		if code := sig.code(); code != 0 && err != nil {
@@ -118,23 +127,15 @@ func (a *App) follow(cmd *cobra.Command, f *launchFlags, prepare func(ctx contex
 		return err
 	}
 	if b.abandoned {
-		return exit(signalCode(b.signal))
+		return a.leave(b.known(), f, junit)
 	}
 	return a.sumUp(w, f, junit, logs, out)
 }
 
 // detach submits a batch for whoever drains the queue.
 func (a *App) detach(ctx context.Context, s *Services, b *batch, f *launchFlags, say func(string)) error {
-	r := s.Runner(local.Config{})
-	for i, l := range b.launches {
-		h, err := r.Submit(ctx, l.request)
-		if err != nil {
-			for _, before := range b.launches[:i] {
-				_, _ = r.Cancel(context.WithoutCancel(ctx), before.Run, "its batch was not submitted in full")
-			}
-			return fault.At(err, "%snothing was submitted", l.tag)
-		}
-		l.Handle = h
+	if err := b.submit(ctx, s.Runner(local.Config{})); err != nil {
+		return fault.At(err, "nothing was submitted")
 	}
 	for _, l := range b.launches {
 		say(l.tag + submitted(l.Handle))
@@ -144,6 +145,19 @@ func (a *App) detach(ctx context.Context, s *Services, b *batch, f *launchFlags,
 	}
 	say("`agent-env runs work` runs what waits in the queue.")
 	return nil
+}
+
+// submit submits all runs, or none.
+func (b *batch) submit(ctx context.Context, r *local.Runner) error {
+	requests := make([]runner.Request, len(b.launches))
+	for i, l := range b.launches {
+		requests[i] = l.request
+	}
+	handles, err := r.SubmitAll(ctx, requests)
+	for i, h := range handles {
+		b.launches[i].Handle = h
+	}
+	return err
 }
 
 func submitted(h runner.Handle) string {
@@ -169,6 +183,7 @@ func (w *watcher) run(ctx context.Context) error {
 	w.r = w.s.Runner(local.Config{Own: true, Once: true, Workers: w.b.jobs,
 		Begun: func(b *local.Begun) {
 			l := byRun[b.Record.ID]
+			l.begun.Store(true)
 			w.queue.add(func() { w.say(l.tag + "Run " + string(runner.Running)) })
 		},
 		Ended: func(e *local.Ended) { w.took(byRun[e.Record.ID], e) },
@@ -177,14 +192,12 @@ func (w *watcher) run(ctx context.Context) error {
 		for _, l := range w.b.launches {
 			l.seen = map[string]bool{}
 			l.request.Observer = follower{w, l}
-			h, err := w.r.Submit(ctx, l.request)
-			if err != nil {
-				return fault.At(err, "%snothing was run", l.tag)
-			}
-			l.Handle = h
-			byRun[h.Run] = l
 		}
-		return nil
+		err := w.b.submit(ctx, w.r)
+		for _, l := range w.b.launches {
+			byRun[l.Run] = l
+		}
+		return fault.At(err, "nothing was run")
 	})
 	if err != nil {
 		_ = w.r.Stop(ctx) // which withdraws those that were submitted

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"agentenv/bundle"
 	"agentenv/runner"
@@ -62,6 +62,33 @@ func (a *App) sumUp(w *watcher, f *launchFlags, junit *bundle.JUnit, logs *runLo
 	return nil
 }
 
+// known returns a batch as it stands now: of runs that are not waited for, which may end meanwhile, no more is told than that.
+func (b *batch) known() *batch {
+	k := &batch{group: b.group, what: b.what, signal: b.signal}
+	for _, l := range b.launches {
+		end := l.end()
+		if end == nil {
+			end = &ending{began: l.begun.Load(), status: runner.Canceled, class: task.Cancelled, err: "cancelled, and not waited for: how it ended is not known here", rollout: task.Rollout{TaskID: l.task.ID, Version: l.task.Version, Class: task.Cancelled}}
+		}
+		k.launches = append(k.launches, &launch{tag: l.tag, name: l.name, number: l.number, request: l.request, task: l.task, repeat: l.repeat, Handle: l.Handle, ended: end})
+	}
+	return k
+}
+
+// leave writes the reports of a batch that is not waited for.
+func (a *App) leave(b *batch, f *launchFlags, junit *bundle.JUnit) error {
+	code := signalCode(b.signal)
+	if err := junit.Write(b.summary()); err != nil {
+		fmt.Fprintf(a.Stderr, "Error: --junit: %s\n", err)
+	}
+	if f.asJSON {
+		if err := a.printJSON(b.document(code)); err != nil {
+			return err
+		}
+	}
+	return exit(code)
+}
+
 // results says how each run of an eval did, and what several runs came to.
 func (a *App) results(b *batch, say func(string)) {
 	text := b.tally().Text(nil)
@@ -102,6 +129,7 @@ func meanScore(scores []task.Score) float64 {
 
 // hints says where more is to be found about runs that did not complete, and how to go on with them.
 func (a *App) hints(b *batch, logs *runLogs) {
+	var classes []string // of those
 	for _, l := range b.launches {
 		if l.ended.status == runner.Completed {
 			continue
@@ -115,48 +143,41 @@ func (a *App) hints(b *batch, logs *runLogs) {
 		if l.repeat != "" {
 			fmt.Fprintf(a.Stderr, "%srepeat it: %s\n", l.tag, l.repeat)
 		}
+		if class := string(l.ended.class); !slices.Contains(classes, class) {
+			classes = append(classes, class)
+		}
+	}
+	if b.again != "" && len(classes) > 0 {
+		slices.Sort(classes)
+		fmt.Fprintf(a.Stderr, "repeat what did not complete: %s --rerun %s\n", b.again, strings.Join(classes, ","))
 	}
 }
 
 // hold shows what --keep left up, waits for a signal and tears it down; a second signal stops that.
 func (w *watcher) hold(say func(string)) {
+	h := bundle.Holding{Teardown: w.s.Teardown, Signals: w.sig.ch, Say: say, Note: func(line string) { fmt.Fprintln(w.app.Stderr, line) }}
 	var kept []*launch
-	n, asked := 0, 0
+	asked := false
 	for _, l := range w.b.launches {
-		if l.request.Metadata.Bool("keep") {
-			asked++
-		}
+		asked = asked || l.request.Metadata.Bool("keep")
 		if len(l.ended.kept) > 0 {
 			kept = append(kept, l)
-			n += len(l.ended.kept)
+			h.Runs = append(h.Runs, &bundle.Held{Name: l.tag + "instance " + l.Instance, Instance: l.Instance, Kept: l.ended.kept, Context: l.ended.context})
 		}
 	}
-	if asked == 0 || w.b.signal != nil && n == 0 {
+	switch {
+	case !asked || w.b.signal != nil && len(kept) == 0:
 		return
-	}
-	if n == 0 {
+	case len(kept) == 0:
 		say("Nothing that the runs deployed is still up; there is nothing to keep.")
 		return
+	case w.b.signal == nil:
+		h.Wait()
 	}
-	if w.b.signal == nil {
-		say("Kept up:")
-		for _, l := range kept {
-			bundle.ListKept(l.tag+"instance "+l.Instance, l.ended.kept, say)
-		}
-		say("")
-		say(fmt.Sprintf("Holding %s up; Ctrl-C tears them down.", plural(n, "sandbox", "sandboxes")))
-		<-w.sig.ch
+	h.End(context.Background(), false)
+	for i, l := range kept {
+		l.ended.tornDown = h.Runs[i].TornDown
 	}
-	fmt.Fprintf(w.app.Stderr, "Tearing down %s (Ctrl-C again to stop now)\n", plural(n, "sandbox", "sandboxes"))
-	ctx, halt := context.WithCancel(context.Background())
-	defer halt()
-	w.sig.second(halt, func() {
-		var all sync.WaitGroup
-		for _, l := range kept {
-			all.Go(func() { l.ended.tornDown = w.s.Teardown.Teardown(ctx, l.Instance, l.ended.context) })
-		}
-		all.Wait()
-	})
 }
 
 // verdict is the last line; a single run that failed has said so already.

@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -60,7 +59,7 @@ func (u *uptime) Describe(_ context.Context, instance string, _ *doc.Object) (al
 	return all
 }
 
-// newRunBench is a bench whose tasks run: says (records its text as what it prompted), scores, fails, deploys, waits and stays (deaf to its cancel).
+// newRunBench is a bench whose tasks run: says (records its text as what it prompted), scores, fails, needs (a file), deploys, waits and stays (deaf to its cancel).
 func newRunBench(t *testing.T, files map[string]string) (*bench, *uptime, chan string) {
 	t.Helper()
 	b := newBench(t, files)
@@ -81,6 +80,12 @@ func newRunBench(t *testing.T, files map[string]string) (*bench, *uptime, chan s
 		}),
 		kind("fails", "why", func(_ context.Context, _ *task.Run, why string) error {
 			return fault.New(fault.Internal, "%s", why).WithClass("RuntimeError")
+		}),
+		kind("needs", "file", func(_ context.Context, _ *task.Run, file string) error {
+			if _, err := os.Stat(file); err != nil {
+				return fault.New(fault.Unavailable, "there is no %s", filepath.Base(file))
+			}
+			return nil
 		}),
 		kind("deploys", "name", func(_ context.Context, r *task.Run, name string) error {
 			up.mu.Lock()
@@ -112,6 +117,10 @@ func newRunBench(t *testing.T, files map[string]string) (*bench, *uptime, chan s
 		s.Registry, s.Tasks, s.Teardown = reg, task.NewTasks(reg, s.Documents, nil, nil), up
 		engine := task.NewEngine(reg, s.Documents, nil, nil)
 		engine.Owner.Alive = s.Records.RunsStill
+		s.OwnerAlive = func(in *task.Instance) bool {
+			lives, err := s.Records.RunsStill(context.Background(), in.ID, in.Owner)
+			return lives || err != nil
+		}
 		s.Engine = engine
 		s.Runner = func(c queue.Config) *queue.Runner {
 			return queue.New(queue.Deps{Engine: engine, Tasks: s.Tasks, Instances: s.Instances, Records: s.Records, Teardown: up}, c)
@@ -315,9 +324,11 @@ func TestRunsBeginAsAsked(t *testing.T) {
 // TestRunsAreRefused holds that what cannot run is refused before anything is recorded.
 func TestRunsAreRefused(t *testing.T) {
 	t.Parallel()
-	b, _, _ := newRunBench(t, map[string]string{"list.json": "[1]", "meta.json": `{"metadata":[]}`, "s.csv": "name,n\nx,1\ny,2,3\n", "one.csv": "name\nx\n", "bad.csv": "n\n\"\"\n", "file": ""})
+	b, _, _ := newRunBench(t, map[string]string{"list.json": "[1]", "meta.json": `{"metadata":[]}`, "inf.json": `{"metadata":{"n":1e999}}`, "s.csv": "name,n\nx,1\ny,2,3\n", "one.csv": "name\nx\n", "bad.csv": "n\n\"\"\n", "file": ""})
 	b.store("t", `[{"id":"a","type":"says","text":"<n>"},{"id":"<n>","type":"says"}]`)
 	b.store("p", `[{"id":"a","type":"later"}]`)
+	b.prints("task validate --id p", "Task p version=1: 0 of 1 steps have preflight checks, none found a problem.\nLimits: none\n"+
+		"This version of agent-env cannot run it:\n  step \"a\" (position 0, later): the step type later is not supported yet\n")
 	for _, c := range []struct {
 		args string
 		code int
@@ -330,6 +341,7 @@ func TestRunsAreRefused(t *testing.T) {
 		{"task run --id t --context-json @/none.json", 2, "there is no file"},
 		{"task run --id t --context-json @/list.json", 1, "one JSON object"},
 		{"task run --id t --context-json @/meta.json", 1, "metadata must be an object"},
+		{"task run --id t --context-json @/inf.json", 1, "context.metadata.n holds the number 1e999, which cannot be stored"},
 		{"task run --id t --start-step 2", 1, "start_step=2 out of range [0, 2)"},
 		{"task run --id t --start-step -1", 1, "start_step=-1 out of range"},
 		{"task run --id ghost", 1, "Task ghost not found"},
@@ -395,6 +407,13 @@ Running 3 seeds with concurrency=1...
 		if meta := d.Obj("metadata"); err != nil || perr != nil || meta.Obj("said").Str(c[0]) != c[1] || meta.Str("universe_id") != c[2] || meta.Obj("seed").Len() != 3 {
 			t.Errorf("seed %d: %v %v %s", i+1, err, perr, text)
 		}
+	}
+	if strings.Contains(errs, "warning") {
+		t.Errorf("a warning although columns are used: %s", errs)
+	}
+	b.store("same", `[{"id":"a","type":"says","text":"no column"}]`)
+	if code, _, errs = b.run("task", "run-batch", "--id", "same", "--seeds", "@/s.csv"); code != 0 || !strings.Contains(errs, "warning: no step of same uses a column of @/s.csv (name, id, v); a text of a step uses one as `<name>`") {
+		t.Errorf("exit code %d: %s", code, errs)
 	}
 	b.prints("task get --id t", "[\n  {\n    \"id\": \"out-<name>\",\n    \"type\": \"says\",\n    \"version\": 1,\n    \"fail_task_on_error\": true,\n    \"text\": \"<v>\",\n    \"universe_id_suffix\": null\n  }\n]\n")
 }
@@ -463,72 +482,6 @@ Results:
 		if r.Status != runner.Queued || r.Owner != nil || r.Overrides.Obj("metadata").Str("task_id") != r.TaskID {
 			t.Errorf("%+v", r)
 		}
-	}
-}
-
-// whenBegun sends this process a signal for each run that says that it began.
-func whenBegun(began chan string, sigs ...syscall.Signal) *sync.WaitGroup {
-	var sent sync.WaitGroup
-	sent.Go(func() {
-		<-began
-		for _, sig := range sigs {
-			_ = syscall.Kill(os.Getpid(), sig)
-			time.Sleep(300 * time.Millisecond)
-		}
-	})
-	return &sent
-}
-
-// TestSignals is not parallel: signals reach every command that runs.
-func TestSignals(t *testing.T) {
-	b, up, began := newRunBench(t, nil)
-	b.store("w", `[{"id":"box","type":"deploys","name":"box"},{"id":"a","type":"waits"}]`)
-	for sig, c := range map[syscall.Signal]struct {
-		code   int
-		reason string
-	}{syscall.SIGINT: {130, "cancelled by Ctrl-C"}, syscall.SIGTERM: {143, "cancelled by SIGTERM"}, syscall.SIGHUP: {129, "cancelled by SIGHUP"}} {
-		sent := whenBegun(began, sig)
-		code, out, errs := b.run("task", "run", "--id", "w", "--k", "2", "-j", "1", "--output-dir", "@/out-"+sig.String())
-		sent.Wait()
-		want := `[run 1] Run RUNNING
-[run 1] Completed step [1/2]: deploys (id=box)
-Cancelling the runs (Ctrl-C again to stop waiting for them)
-`
-		if code != c.code || !strings.Contains(out, want) || !strings.Contains(out, "[run 1] Run CANCELED: "+c.reason+"\n") || !strings.Contains(out, "[run 2] Run CANCELED: "+c.reason+"\n") ||
-			!strings.Contains(out, "Tore down 1 sandbox.") || !strings.HasSuffix(out, "\nTask cancelled.\n") {
-			t.Errorf("%s: exit code %d %s\n%s", sig, code, errs, out)
-		}
-		in, err := b.opened().Instances.Get(t.Context(), firstInstance.FindStringSubmatch(out)[1])
-		if err != nil || in.Status != "cancelled" || in.Error != c.reason {
-			t.Errorf("%s: %v, %+v", sig, err, in)
-		}
-	}
-	b.store("s", `[{"id":"a","type":"stays"}]`)
-	sent := whenBegun(began, syscall.SIGTERM, syscall.SIGINT)
-	start := time.Now()
-	code, out, errs := b.run("task", "run", "--id", "s", "--output-dir", "@/out-s")
-	sent.Wait()
-	if code != 143 || !strings.HasSuffix(out, "(Ctrl-C again to stop waiting for them)\nStopped waiting; what the runs deployed may still be up\n") || time.Since(start) > 2*time.Second {
-		t.Errorf("a second signal: exit code %d after %s %s\n%s", code, time.Since(start), errs, out)
-	}
-	time.Sleep(3 * time.Second) // the run that is not waited for writes to the folder of the bench
-	b.store("k", `[{"id":"box","type":"deploys","name":"box"},{"id":"c","type":"scores","verifier_id":"v"}]`)
-	up.mu.Lock()
-	up.up = map[string][]string{}
-	up.mu.Unlock()
-	sent = &sync.WaitGroup{}
-	sent.Go(func() {
-		time.Sleep(time.Second)
-		_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
-	})
-	code, out, errs = b.run("task", "run", "--id", "k", "--keep", "--output-dir", "@/out-k")
-	sent.Wait()
-	want := "Kept up:\n  instance k-INSTANCE\n    fake-box  fake  sandbox box\n      folder  /f\n\nHolding 1 sandbox up; Ctrl-C tears them down.\n\nTore down 1 sandbox.\nTask completed!\n"
-	if code != 0 || !strings.HasSuffix(even(out), want) || !strings.Contains(errs, "Tearing down 1 sandbox (Ctrl-C again to stop now)") {
-		t.Errorf("kept: exit code %d %s\n%s\nwant\n%s", code, errs, even(out), want)
-	}
-	if len(up.up) != 0 {
-		t.Errorf("still up: %v", up.up)
 	}
 }
 

@@ -33,6 +33,8 @@ type launchFlags struct {
 	filter, noFilter  bool
 	overrides         map[string]*string // by the key of metadata.user_overrides
 	overrideFlagNames map[string]string
+	limitFlags
+	rerunFlags
 }
 
 // override is a flag whose value goes into metadata.user_overrides.
@@ -54,10 +56,12 @@ var (
 	infraOverrides = []override{{"gateway-env-id", "gateway_env_id", "environment that serves as gateway"}, {"service-db-env-id", "service_db_env_id", "environment that serves as service database"}}
 )
 
-func (f *launchFlags) add(fl *pflag.FlagSet, what string) {
+func (f *launchFlags) add(fl *pflag.FlagSet, what, last string) {
 	fl.StringVar(&f.id, "id", "", "id of the "+what+" (required)")
 	fl.Int64Var(&f.version, "version", 0, "version (the latest when not given)")
 	jobsFlag(fl, &f.jobs)
+	f.limitFlags.add(fl)
+	f.rerunFlags.add(fl, last)
 	fl.StringVar(&f.agentModel, "agent-model", "", "model of the agents that are prompted")
 	fl.StringVar(&f.agentArtifact, "agent-artifact-id", "", "image artifact that deploy steps of agents use")
 	fl.BoolVar(&f.keep, "keep", false, "leave what finished runs deployed up until a signal comes")
@@ -85,15 +89,11 @@ func (f *launchFlags) filterFlags(fl *pflag.FlagSet) {
 // check refuses values that mean nothing, and options that contradict each other.
 func (f *launchFlags) check(cmd *cobra.Command, s *Services) error {
 	given := cmd.Flags().Changed
-	for name, value := range map[string]int{"jobs": f.jobs, "k": f.k} {
-		if given(name) && value < 1 {
-			return usagef(cmd, "--%s must be at least 1, not %d", name, value)
-		}
+	if err := checkGiven(cmd, []string{"jobs", "k", "max-parallel-steps"}, []string{"junit", "output-dir", "context-json", "seeds", "rerun", "group"}); err != nil {
+		return err
 	}
-	for _, name := range []string{"junit", "output-dir", "context-json", "seeds"} {
-		if given(name) && cmd.Flags().Lookup(name).Value.String() == "" {
-			return usagef(cmd, "--%s is empty", name)
-		}
+	if err := f.rerunFlags.check(cmd); err != nil {
+		return err
 	}
 	switch {
 	case f.filter && f.noFilter:
@@ -183,8 +183,8 @@ func (f *launchFlags) repeat(cmd *cobra.Command, command, id string, version int
 	line := "agent-env " + command + " --id " + shellWord(id) + " --version " + string(doc.Int(version))
 	cmd.Flags().Visit(func(fl *pflag.Flag) {
 		switch fl.Name {
-		case "id", "version", "k", "jobs", "output-dir", "keep", "detach", "json", "junit", "litellm-api-key", "judge-litellm-api-key", "verbose", "trace":
-		case "apply-trajectory-filter", "no-trajectory-filter":
+		case "id", "version", "k", "jobs", "output-dir", "keep", "detach", "json", "junit", "litellm-api-key", "judge-litellm-api-key", "verbose", "trace", "rerun", "group":
+		case "fail-fast", "apply-trajectory-filter", "no-trajectory-filter":
 			line += " --" + fl.Name + "=" + fl.Value.String()
 		default:
 			line += " --" + fl.Name + " " + shellWord(fl.Value.String())

@@ -11,13 +11,14 @@ import (
 )
 
 func (a *App) taskResume() *cobra.Command {
-	f := runFlags{parallel: 1}
+	f := &runFlags{parallel: 1}
 	cmd := &cobra.Command{Use: "resume", Short: "Go on with a run that crashed, failed or was cancelled",
 		Long: "Goes on with a run from what its journal holds: steps that are done stay done, the one that failed or was under way starts again. " +
 			"Sandboxes that still live are used on; one that is gone takes its deploy step back, and what depends on it. Tears down and sums up as `agent-env run` does.",
-		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return a.resumeRun(cmd, nil, f) }}
+		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return a.resumeRun(cmd, nil, *f) }}
 	cmd.Flags().StringVar(&f.resume, "id", "", "the run, by its instance id (required)")
 	cmd.Flags().BoolVar(&f.keep, "keep", false, "leave what it deployed up until a signal comes")
+	f.limitFlags.add(cmd.Flags())
 	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print the summary as one JSON document on standard output, progress on standard error")
 	_ = cmd.MarkFlagRequired("id")
 	return cmd

@@ -22,6 +22,9 @@ func (a *App) reviewCommand() *cobra.Command {
 					instance = args[0]
 				}
 				all, err := s.Reviews.Awaiting(ctx, instance)
+				if err == nil && len(all) == 0 && instance != "" {
+					_, err = recordOf(ctx, s, instance) // there may be no such run
+				}
 				if err != nil {
 					return err
 				}

@@ -38,6 +38,13 @@ func TestReview(t *testing.T) {
 	if err != nil || len(d.Arr("reviews")) != 1 {
 		t.Errorf("%v\n%s", err, out)
 	}
+	if code, _, errs := b.run("review", "list", "t-none"); code != 1 || !strings.Contains(errs, "'t-none' not found") {
+		t.Errorf("a run that is not there: exit code %d: %s", code, errs)
+	}
+	b.fill([]fixture{{"t-quiet", "completed", day, nil}})
+	if code, out, errs := b.run("review", "list", "t-quiet"); code != 0 || out != "Nothing waits for a decision.\n" {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
 	for _, c := range [][]string{{"review", "abort", "t-1", "one"}, {"review", "abort", "t-1", "none"}} {
 		code, _, errs := b.run(c...)
 		if code != 1 || !strings.Contains(errs, "decided before: continue by me") && !strings.Contains(errs, `no review of step "none"`) {

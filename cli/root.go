@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -41,6 +42,8 @@ type App struct {
 	Config func() *config.Config
 	// Traces begins the trace of a command, and returns what ends it; file gets the spans as OTLP JSON ("" = none).
 	Traces func(ctx context.Context, command, file string) (traced context.Context, end func() error, err error)
+	// Shipped are the agents in the program.
+	Shipped []ShippedAgent
 
 	verbose bool
 	trace   string
@@ -167,7 +170,7 @@ func (a *App) root() *cobra.Command {
 	root.Flags().BoolP("help", "h", false, "show this help")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{cmd, err} })
 	root.AddCommand(
-		a.runCommand(), a.taskCommand(), a.evalCommand(), a.bundleCommand(), a.artifactCommand(), a.stepsCommand(), a.runsCommand(), a.episodeCommand(), a.reviewCommand(), a.sandboxCommand(), a.doctorCommand(),
+		a.runCommand(), a.taskCommand(), a.evalCommand(), a.bundleCommand(), a.artifactCommand(), a.agentCommand(), a.stepsCommand(), a.runsCommand(), a.episodeCommand(), a.reviewCommand(), a.sandboxCommand(), a.doctorCommand(),
 		a.configCommand(),
 	)
 	return root
@@ -209,7 +212,7 @@ func (a *App) with(cmd *cobra.Command, fn func(ctx context.Context, s *Services)
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	err = sig.during(cmd.Context(), func(ctx context.Context) error {
-		context.AfterFunc(ctx, stop) // a second signal ends the process at once
+		context.AfterFunc(ctx, func() { time.AfterFunc(sameSignal, stop) }) // a second signal ends the process at once
 		return fn(ctx, s)
 	})
 	if code := sig.code(); code != 0 && err != nil {

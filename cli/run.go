@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"agentenv/bundle"
-	"agentenv/task"
 )
 
 type runFlags struct {
@@ -16,12 +15,10 @@ type runFlags struct {
 	model, user, judge   string
 	resume               string
 	keep, dryRun, asJSON bool
-	failFast             bool
 	parallel, times      int
-	maxParallelSteps     int
 	junit, outputDir     string
-	rerun                []string
-	group                string
+	limitFlags
+	rerunFlags
 
 	again *bundle.Again // what of an earlier invocation runs again; nil = every selected task
 }
@@ -72,12 +69,10 @@ func (a *App) runCommand() *cobra.Command {
 	fl.StringVar(&f.resume, "resume", "", "go on with this run (an instance id) from what it has done, instead of starting a BUNDLE")
 	jobsFlag(fl, &f.parallel)
 	fl.IntVar(&f.times, "k", 1, "run each task this many times")
-	fl.IntVar(&f.maxParallelSteps, "max-parallel-steps", 0, "steps of a run at a time, for these runs in place of the task's own max_parallel_steps")
-	fl.BoolVar(&f.failFast, "fail-fast", false, "end a run's other steps as soon as one has failed for good, for these runs in place of the task's own fail_fast")
+	f.limitFlags.add(fl)
 	fl.StringVar(&f.junit, "junit", "", "write a report as JUnit XML to this file")
 	fl.StringVar(&f.outputDir, "output-dir", "", "write each run's final context and a summary as JSON into this folder, which must be empty or new")
-	fl.StringSliceVar(&f.rerun, "rerun", nil, "run again only what ended in one of these classes, separated by commas, the last time that the bundle ran: "+classNames())
-	fl.StringVar(&f.group, "group", "", "with --rerun: the run group to look at, in place of the last one")
+	f.rerunFlags.add(fl, "that the bundle ran")
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", a.completeProviders)
 	fl.BoolVar(&f.asJSON, "json", false, "print the summary as one JSON document on standard output, progress on standard error")
 	return cmd
@@ -204,11 +199,7 @@ func (a *App) planned(cmd *cobra.Command, s *Services, sig *signals, show *displ
 
 // rerun says what of an earlier invocation runs again and returns the ids of the tasks.
 func (a *App) rerun(ctx context.Context, s *Services, b *bundle.Bundle, f *runFlags, out io.Writer) ([]string, error) {
-	r := bundle.Rerun{Group: f.group}
-	for _, class := range f.rerun {
-		r.Classes = append(r.Classes, task.Class(class))
-	}
-	again, err := s.Bundles.Again(ctx, b, f.sel, s.Instances, r)
+	again, err := s.Bundles.Again(ctx, b, f.sel, s.Instances, bundle.Rerun{Group: f.group, Classes: f.classes()})
 	if err != nil {
 		return nil, err
 	}

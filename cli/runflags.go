@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,35 +24,13 @@ func jobsFlag(fl *pflag.FlagSet, jobs *int) {
 // check refuses values that mean nothing, and options that contradict each other.
 func (f *runFlags) check(cmd *cobra.Command) error {
 	given := cmd.Flags().Changed
-	for _, n := range []struct {
-		name  string
-		value int
-	}{{"jobs", f.parallel}, {"k", f.times}, {"max-parallel-steps", f.maxParallelSteps}} {
-		if given(n.name) && n.value < 1 {
-			return usagef(cmd, "--%s must be at least 1, not %d", n.name, n.value)
-		}
+	if err := checkGiven(cmd, []string{"jobs", "k", "max-parallel-steps"}, []string{"junit", "output-dir", "rerun", "group"}); err != nil {
+		return err
 	}
-	for _, class := range f.rerun {
-		if !slices.Contains(task.Classes(), task.Class(class)) {
-			return usagef(cmd, "--rerun %q: no such class; there are %s", class, classNames())
-		}
-	}
-	for _, name := range []string{"junit", "output-dir", "rerun", "group"} {
-		if given(name) && cmd.Flags().Lookup(name).Value.String() == "" {
-			return usagef(cmd, "--%s is empty", name)
-		}
-	}
-	switch {
-	case given("group") && !given("rerun"):
-		return usagef(cmd, "--group goes with --rerun")
-	case given("rerun") && len(f.rerun) == 0:
-		return usagef(cmd, "--rerun names no class; there are %s", classNames())
-	case given("rerun") && given("k"):
-		return usagef(cmd, "--rerun runs each run that it finds once more; it does not go with --k")
-	case f.dryRun && (given("junit") || given("output-dir")):
+	if f.dryRun && (given("junit") || given("output-dir")) {
 		return usagef(cmd, "--dry-run runs nothing; it does not go with --junit or --output-dir")
 	}
-	return nil
+	return f.rerunFlags.check(cmd)
 }
 
 func classNames() string {
@@ -66,12 +43,8 @@ func classNames() string {
 
 // options are what the flags say about the runs.
 func (f *runFlags) options(cmd *cobra.Command) bundle.RunOptions {
-	o := bundle.RunOptions{Parallel: f.parallel, Times: f.times, Again: f.again, Keep: f.keep, Model: f.model, UserModel: f.user, JudgeModel: f.judge,
-		Limits: bundle.Limits{MaxParallelSteps: f.maxParallelSteps}}
-	if cmd.Flags().Changed("fail-fast") {
-		o.Limits.FailFast = &f.failFast
-	}
-	return o
+	return bundle.RunOptions{Parallel: f.parallel, Times: f.times, Again: f.again, Keep: f.keep, Model: f.model, UserModel: f.user, JudgeModel: f.judge,
+		Limits: f.limits(cmd)}
 }
 
 // repeat returns the command that runs one task of a bundle as these flags do.

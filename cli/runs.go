@@ -14,6 +14,9 @@ func (a *App) runsCommand() *cobra.Command {
 	return newGroup("runs", "The runs on record, and the queue", a.runsList(), a.runsShow(), a.runsDiff(), a.runsLogs(), a.runsWork(), a.runsCancel(), a.runsRm())
 }
 
+// interruptedStatus is what is shown of a run whose process is gone, beside the statuses on record.
+const interruptedStatus = "interrupted"
+
 // interrupted reports whether the process that ran a run is gone, although the record says that it goes on.
 func interrupted(s *Services, in *task.Instance) bool {
 	_, limited := in.Document.Get("end_step")
@@ -23,7 +26,7 @@ func interrupted(s *Services, in *task.Instance) bool {
 // statusOf is a run's status for people.
 func statusOf(s *Services, in *task.Instance) string {
 	if interrupted(s, in) {
-		return "interrupted"
+		return interruptedStatus
 	}
 	return in.Status
 }

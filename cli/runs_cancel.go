@@ -15,18 +15,44 @@ import (
 	"agentenv/task"
 )
 
+// awaitedAtOnce bounds how many runs are looked at side by side, until they have ended.
+const awaitedAtOnce = 16
+
 // answerWait is how long cancel waits for the process that runs a run: it hears of the request within a second, then the run has to unwind.
 const answerWait = 90 * time.Second
 
 func (a *App) runsCancel() *cobra.Command {
 	var reason string
 	var asJSON bool
-	cmd := &cobra.Command{Use: "cancel RUN|INSTANCE...", Short: "Cancel runs, whichever process runs them", Args: cobra.MinimumNArgs(1),
+	var group string
+	cmd := &cobra.Command{Use: "cancel RUN|INSTANCE...", Short: "Cancel runs, whichever process runs them",
 		Long: "Asks the process that runs a run to end it, and waits until it has; a request that it does not answer stays and is obeyed later. A queued run never begins. A run whose " +
-			"process is gone is recorded as cancelled at once, and what it left up is named. A run that has ended stays as it is. Exits 1 when one could not be cancelled.",
+			"process is gone is recorded as cancelled at once, and what it left up is named. A run that has ended stays as it is. With --group, all runs of a run group that have not ended " +
+			"are cancelled, those that wait first. Exits 1 when one could not be cancelled.",
+		Args: func(cmd *cobra.Command, args []string) error {
+			given := cmd.Flags().Changed("group")
+			switch {
+			case given && group == "":
+				return usagef(cmd, "--group is empty")
+			case given && len(args) > 0:
+				return usagef(cmd, "--group names the runs; it does not go with RUN or INSTANCE")
+			case !given:
+				return cobra.MinimumNArgs(1)(cmd, args)
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(cmd, func(ctx context.Context, s *Services) error { return a.cancelRuns(ctx, s, args, reason, asJSON) })
+			return a.with(cmd, func(ctx context.Context, s *Services) error {
+				if group != "" {
+					var err error
+					if args, err = openOf(ctx, s, group); err != nil {
+						return err
+					}
+				}
+				return a.cancelRuns(ctx, s, args, reason, asJSON)
+			})
 		}}
+	cmd.Flags().StringVar(&group, "group", "", "cancel the runs of this run group")
 	cmd.Flags().StringVar(&reason, "reason", "cancelled by `agent-env runs cancel`", "why, as the run's record will say")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return cmd
@@ -39,6 +65,7 @@ type cancellation struct {
 	instance string
 	asked    bool // it had not ended
 	gone     bool // its process was
+	asking   time.Time
 	up       []task.KeptSandbox
 	err      error
 }
@@ -46,9 +73,17 @@ type cancellation struct {
 func (a *App) cancelRuns(ctx context.Context, s *Services, ids []string, reason string, asJSON bool) error {
 	r := s.Runner(local.Config{})
 	all := make([]*cancellation, len(ids))
-	var wait sync.WaitGroup
 	for i, id := range ids {
-		wait.Go(func() { all[i] = cancelRun(ctx, s, r, id, reason) })
+		all[i] = askToCancel(ctx, s, r, id, reason)
+	}
+	var wait sync.WaitGroup
+	turn := make(chan struct{}, awaitedAtOnce)
+	for _, c := range all {
+		wait.Go(func() {
+			turn <- struct{}{}
+			defer func() { <-turn }()
+			c.await(ctx, s)
+		})
 	}
 	wait.Wait()
 	failed := false
@@ -61,6 +96,9 @@ func (a *App) cancelRuns(ctx context.Context, s *Services, ids []string, reason 
 		}
 		a.sayCancelled(c)
 	}
+	if len(all) == 0 && !asJSON {
+		fmt.Fprintln(a.Stdout, "Nothing to cancel: the runs of this group have ended.")
+	}
 	if asJSON {
 		if err := a.printJSON(doc.Of("runs", out)); err != nil {
 			return err
@@ -72,8 +110,32 @@ func (a *App) cancelRuns(ctx context.Context, s *Services, ids []string, reason 
 	return nil
 }
 
-func cancelRun(ctx context.Context, s *Services, r *local.Runner, id, reason string) *cancellation {
-	c := &cancellation{id: id, instance: id}
+// openOf returns the runs of a group that have not ended, those that wait first, so that none of them takes the place of one that ends.
+func openOf(ctx context.Context, s *Services, group string) ([]string, error) {
+	all, err := findRuns(ctx, s, task.ListQuery{Group: group})
+	if err == nil && len(all) == 0 {
+		err = fault.New(fault.NotFound, "no run of the group %s is on record; `agent-env runs list --json` shows each run's run_group_id", group)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var waiting, running []string
+	for _, l := range all {
+		switch {
+		case l.waits():
+			waiting = append(waiting, l.rec.ID)
+		case l.rec != nil && !l.rec.Status.Terminal():
+			running = append(running, l.rec.ID)
+		case l.in != nil && l.in.Status == "running":
+			running = append(running, l.in.ID)
+		}
+	}
+	return append(waiting, running...), nil
+}
+
+// askToCancel asks for the end of one run.
+func askToCancel(ctx context.Context, s *Services, r *local.Runner, id, reason string) *cancellation {
+	c := &cancellation{id: id, instance: id, asking: time.Now()}
 	if c.rec, c.err = recordOf(ctx, s, id); c.err != nil {
 		return c
 	}
@@ -87,10 +149,15 @@ func cancelRun(ctx context.Context, s *Services, r *local.Runner, id, reason str
 		return c
 	}
 	c.gone = c.rec.Status == runner.Running && !s.Records.Alive(c.rec.Owner)
-	if c.asked, c.err = r.Cancel(ctx, c.rec.ID, reason); c.err != nil {
-		return c
+	c.asked, c.err = r.Cancel(ctx, c.rec.ID, reason)
+	return c
+}
+
+// await waits until a run that was asked to end has ended.
+func (c *cancellation) await(ctx context.Context, s *Services) {
+	if c.err != nil || c.rec == nil {
+		return
 	}
-	answer := time.Now().Add(answerWait)
 	for {
 		rec, err := s.Records.Get(ctx, c.rec.ID)
 		if err == nil && rec == nil {
@@ -98,26 +165,22 @@ func cancelRun(ctx context.Context, s *Services, r *local.Runner, id, reason str
 		}
 		if err != nil {
 			c.err = err
-			return c
+			return
 		}
 		if c.rec = rec; rec.Status.Terminal() {
 			break
 		}
-		if time.Now().After(answer) {
+		if time.Since(c.asking) > answerWait {
 			c.err = fault.New(fault.Timeout, "%s has not ended run %s within %s; the request stays", runner.OwnerName(rec.Owner), rec.ID, answerWait)
-			return c
+			return
 		}
-		select {
-		case <-ctx.Done():
-			c.err = context.Cause(ctx)
-			return c
-		case <-time.After(logPause):
+		if c.err = rest(ctx); c.err != nil {
+			return
 		}
 	}
 	if c.gone {
 		c.leftUp(ctx, s)
 	}
-	return c
 }
 
 // recordOf returns the newest record of a run, nil when it has an instance alone. NotFound: it has neither.

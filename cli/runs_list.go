@@ -38,7 +38,7 @@ func (a *App) runsList() *cobra.Command {
 			if err := q.ages(cmd); err != nil {
 				return err
 			}
-			if known := []string{"", "queued", "running", "completed", "failed", "cancelled"}; !slices.Contains(known, q.Status) {
+			if known := []string{"", "queued", "running", "interrupted", "completed", "failed", "cancelled"}; !slices.Contains(known, q.Status) {
 				return usagef(cmd, "--status must be one of %s, not %q", strings.Join(known[1:], ", "), q.Status)
 			}
 			if q.Class != "" && !slices.Contains(task.Classes(), q.Class) {
@@ -49,7 +49,7 @@ func (a *App) runsList() *cobra.Command {
 	fl := cmd.Flags()
 	fl.StringVar(&q.TaskID, "task", "", "runs of this task")
 	fl.StringVar(&q.Group, "group", "", "runs of this run group")
-	fl.StringVar(&q.Status, "status", "", "runs with this status: queued, running, completed, failed or cancelled")
+	fl.StringVar(&q.Status, "status", "", "runs with this status: queued, running (also those that are interrupted), interrupted, completed, failed or cancelled")
 	fl.StringVar(&class, "class", "", "runs with this outcome class: passed, failed, timed_out, infrastructure, configuration, judge or cancelled")
 	fl.StringVar(&q.older, "older-than", "", "runs that began longer ago than this: 90m, 12h, 7d")
 	fl.StringVar(&q.newer, "newer-than", "", "runs that began since then: 90m, 12h, 7d")
@@ -126,6 +126,17 @@ func (l listed) waits() bool {
 	return l.rec != nil && (l.rec.Status == runner.Queued || l.rec.Status == runner.Running && l.rec.Owner == nil && l.rec.Runner == runner.LocalType)
 }
 
+// interrupted reports whether the run is on record as running and nobody runs it.
+func (l listed) interrupted(s *Services) bool {
+	switch {
+	case l.waits():
+		return false
+	case l.in != nil:
+		return interrupted(s, l.in)
+	}
+	return l.rec.Status == runner.Running && !s.Records.Alive(l.rec.Owner)
+}
+
 // status is the record's status: a run that was handed back waits as well.
 func (l listed) status() string {
 	if l.waits() {
@@ -136,6 +147,9 @@ func (l listed) status() string {
 
 // findRuns returns the runs that match, the newest first: those with an instance, and those that have none yet or never got one.
 func findRuns(ctx context.Context, s *Services, q task.ListQuery) ([]listed, error) {
+	if q.Status == interruptedStatus {
+		return findInterrupted(ctx, s, q)
+	}
 	var all []listed
 	if q.Status != "queued" {
 		instances, err := s.Instances.List(ctx, q)
@@ -175,6 +189,21 @@ func findRuns(ctx context.Context, s *Services, q task.ListQuery) ([]listed, err
 	})
 	if q.Limit > 0 && len(all) > q.Limit {
 		all = all[:q.Limit]
+	}
+	return all, nil
+}
+
+// findInterrupted returns those that match of the runs that are on record as running and that nobody runs.
+func findInterrupted(ctx context.Context, s *Services, q task.ListQuery) ([]listed, error) {
+	most := q.Limit
+	q.Status, q.Limit = "running", 0
+	all, err := findRuns(ctx, s, q)
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(l listed) bool { return !l.interrupted(s) })
+	if most > 0 && len(all) > most {
+		all = all[:most]
 	}
 	return all, nil
 }
@@ -263,7 +292,7 @@ func (l listed) document(s *Services) *doc.Object {
 	if l.in == nil || l.waits() {
 		r := l.rec
 		return doc.Of("run_id", r.ID, "instance_id", r.Instance, "task_id", r.TaskID, "task_version", r.Document.Value("task_version"),
-			"run_group_id", null(r.Overrides.Obj("metadata").Str("run_group_id")), "status", l.status(), "interrupted", !l.waits() && r.Status == runner.Running && !s.Records.Alive(r.Owner),
+			"run_group_id", null(r.Overrides.Obj("metadata").Str("run_group_id")), "status", l.status(), "interrupted", l.interrupted(s),
 			"outcome_class", null(string(r.Class)), "created_at", r.Created, "ended_at", null(r.Finished), "steps_done", doc.Int(0), "steps_total", nil, "error", null(r.Error))
 	}
 	return runDocument(s, l.in, l.rec)

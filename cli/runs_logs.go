@@ -6,15 +6,12 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"agentenv/fault"
+	"agentenv/task"
 )
-
-// logPause is how often a log that is followed is looked at.
-const logPause = 200 * time.Millisecond
 
 func (a *App) runsLogs() *cobra.Command {
 	var follow bool
@@ -41,22 +38,14 @@ func (a *App) printLog(ctx context.Context, s *Services, id string, follow bool)
 		return fault.Wrap(fault.KindOf(err), err, "the log of %s cannot be read", id)
 	}
 	defer f.Close()
-	for {
-		// Whether it goes on is asked first, so that what it logs last is printed.
-		goesOn := follow && in.Status == "running" && !interrupted(s, in)
+	print := func(*task.Instance) error {
 		if _, err := io.Copy(a.Stdout, f); err != nil {
 			return fault.Wrap(fault.KindOf(err), err, "print the log of %s", id)
 		}
-		if !goesOn {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(logPause):
-		}
-		if in, err = s.Instances.Get(ctx, id); err != nil {
-			return err
-		}
+		return nil
 	}
+	if !follow {
+		return print(in)
+	}
+	return whileRunning(ctx, s, in, print)
 }

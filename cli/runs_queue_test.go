@@ -131,6 +131,9 @@ func TestRunsListWithRecords(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                                  "waits:queued again:queued runs:running gone:interrupted never:cancelled alone:cancelled theirs:completed twice:failed old:completed",
 		"--status queued":                   "waits:queued again:queued",
+		"--status interrupted":              "gone:interrupted",
+		"--status interrupted --limit 1":    "gone:interrupted",
+		"--status running":                  "runs:running gone:interrupted",
 		"--status failed":                   "twice:failed",
 		"--status cancelled":                "never:cancelled alone:cancelled",
 		"--class cancelled":                 "never:cancelled alone:cancelled",
@@ -245,6 +248,80 @@ func TestRunsCancel(t *testing.T) {
 	got, err := doc.ParseObject([]byte(out), doc.Options{})
 	if err != nil || len(got.Arr("runs")) != 2 || got.Arr("runs")[0].(*doc.Object).Str("status") != "completed" || got.Arr("runs")[1].(*doc.Object).Str("error") == "" {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestRunsCancelOfAGroup cancels what has not ended of a group, and nothing of others.
+func TestRunsCancelOfAGroup(t *testing.T) {
+	t.Parallel()
+	b, _, _ := newRunBench(t, nil)
+	b.store("t", `[{"id":"a","type":"says","text":"x"}]`)
+	_, out, _ := b.run("task", "run", "--id", "t", "--k", "3", "--detach", "--json")
+	group := groupOf(t, out)
+	_, other, _ := b.run("task", "run", "--id", "t", "--detach", "--json")
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"--group none", 1, "no run of the group none is on record"},
+		{"--group " + group + " t-1", 2, "--group names the runs"},
+		{"", 2, "requires at least 1 arg"},
+	} {
+		if code, out, errs := b.run(append([]string{"runs", "cancel"}, strings.Fields(c.args)...)...); code != c.code || !strings.Contains(out+errs, c.want) {
+			t.Errorf("%q: exit code %d, %s%s", c.args, code, out, errs)
+		}
+	}
+	code, out, errs := b.run("runs", "cancel", "--group", group)
+	if code != 0 || strings.Count(out, ": cancelled\n") != 3 {
+		t.Errorf("exit code %d\n%s%s", code, out, errs)
+	}
+	if code, out, _ = b.run("runs", "cancel", "--group", group); code != 0 || !strings.HasPrefix(out, "Nothing to cancel") {
+		t.Errorf("again: exit code %d\n%s", code, out)
+	}
+	if code, out, errs = b.run("runs", "work", "--once"); code != 0 || !strings.Contains(out, "Ran 1 run: 1 completed.") {
+		t.Errorf("exit code %d\n%s%s", code, out, errs)
+	}
+	if _, out, _ = b.run("runs", "list", "--group", groupOf(t, other)); !strings.Contains(out, "completed") {
+		t.Errorf("the other group: %s", out)
+	}
+}
+
+// TestRunsShowFollow follows a run from where another terminal would: it waits in the queue, runs, and ends.
+func TestRunsShowFollow(t *testing.T) {
+	t.Parallel()
+	b, _, _ := newRunBench(t, nil)
+	b.store("t", `[{"id":"a","type":"says","text":"x"},{"id":"b","type":"needs","file":"`+b.dir+`/ready"},{"id":"c","type":"fails","why":"it broke"}]`)
+	b.makeFile("ready")
+	_, out, _ := b.run("task", "run", "--id", "t", "--detach", "--json")
+	d, err := doc.ParseObject([]byte(out), doc.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := d.Arr("runs")[0].(*doc.Object).Str("instance_id")
+	s := b.opened()
+	var seen strings.Builder
+	follows := make(chan error, 1)
+	go func() { follows <- followRun(t.Context(), s, id, &seen) }()
+	if code, out, _ := b.run("runs", "work", "--once"); code != 1 {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	if err := <-follows; err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{id + ": ", "task t v1, 3 steps\n", "[1/3] a: success, passed\n[2/3] b: success, passed\n[3/3] c: failure"} {
+		if !strings.Contains(seen.String(), line) {
+			t.Errorf("no %q in\n%s", line, seen.String())
+		}
+	}
+	for _, args := range [][]string{{"runs", "show", "--follow", id}, {"runs", "show", "-f", "--json", id}} {
+		code, out, errs := b.run(args...)
+		if code != 0 || !strings.Contains(out+errs, "[2/3] b: success, passed\n") || !strings.Contains(out, "it broke") {
+			t.Errorf("%v: exit code %d\n%s%s", args, code, out, errs)
+		}
+	}
+	if code, _, errs := b.run("runs", "show", "--follow", "none"); code != 1 || !strings.Contains(errs, "not found") {
+		t.Errorf("exit code %d %s", code, errs)
 	}
 }
 

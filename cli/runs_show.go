@@ -15,11 +15,21 @@ import (
 )
 
 func (a *App) runsShow() *cobra.Command {
-	var asJSON, times bool
+	var asJSON, times, follow bool
 	cmd := &cobra.Command{Use: "show INSTANCE", Short: "Show one run: its steps, scores, failures and sandboxes", Args: cobra.ExactArgs(1),
 		Long: "Shows a run as far as it has come. `agent-env task get-instance --json` prints the whole record.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd, func(ctx context.Context, s *Services) error {
+				if follow {
+					out := a.Stdout
+					if asJSON {
+						out = a.Stderr
+					}
+					if err := followRun(ctx, s, args[0], out); err != nil {
+						return err
+					}
+					fmt.Fprintln(out)
+				}
 				v, err := viewRun(ctx, s, args[0])
 				if err != nil {
 					return err
@@ -36,6 +46,7 @@ func (a *App) runsShow() *cobra.Command {
 			})
 		}}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "first say how it goes, step by step, until it ends, whichever process runs it")
 	cmd.Flags().BoolVar(&times, "time", false, "show where the time of the run went")
 	return cmd
 }

@@ -42,10 +42,14 @@ func (v *runView) spent() *spent {
 		}
 	}
 	recorded := map[string]bool{} // failures that the run went on after have a row
-	for _, row := range v.rows {
+	for i, row := range slices.Concat(v.rows, v.in.Undone()) {
 		if row.StartedAt != "" {
 			recorded[row.StepID+row.StartedAt] = true
-			add(row.StepID, row.Status, row.StartedAt, func(time.Time) (time.Time, error) { return time.Parse(time.RFC3339Nano, row.RecordedAt) })
+			how := row.Status
+			if i >= len(v.rows) {
+				how += ", undone"
+			}
+			add(row.StepID, how, row.StartedAt, func(time.Time) (time.Time, error) { return time.Parse(time.RFC3339Nano, row.RecordedAt) })
 		}
 	}
 	for _, f := range task.Failures(v.in.Context) {

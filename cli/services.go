@@ -23,6 +23,7 @@ type Services struct {
 	Tasks     *task.Tasks
 	Instances *task.Instances
 	Reviews   *task.Reviews
+	Agents    Agents
 	Sandboxes *sandbox.Manager
 	Bundles   *bundle.Runner
 	Catalog   *bundle.Catalog

@@ -6,6 +6,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
 	"agentenv/bundle"
 )
@@ -17,7 +18,11 @@ type signals struct {
 	first os.Signal
 }
 
-// watchSignals begins to count; one that the parent set to ignored stays ignored. stop gives the signals back.
+// sameSignal is how soon a signal after another one is still the same wish: timeout(1) sends two, a terminal and a shell may as well.
+const sameSignal = 300 * time.Millisecond
+
+// watchSignals begins to count; one that the parent set to ignored stays ignored, and one that comes with another counts once. stop gives the
+// signals back; a second call is a no-op.
 func watchSignals() (s *signals, stop func()) {
 	s = &signals{ch: make(chan os.Signal, 8)}
 	var watched []os.Signal
@@ -29,8 +34,34 @@ func watchSignals() (s *signals, stop func()) {
 	if len(watched) == 0 {
 		return s, func() {}
 	}
-	signal.Notify(s.ch, watched...)
-	return s, func() { signal.Stop(s.ch) }
+	raw, done := make(chan os.Signal, 8), make(chan struct{})
+	signal.Notify(raw, watched...)
+	var counting sync.WaitGroup
+	counting.Go(func() { s.count(raw, done) })
+	return s, sync.OnceFunc(func() {
+		signal.Stop(raw)
+		close(done)
+		counting.Wait()
+	})
+}
+
+// count hands signals on until done.
+func (s *signals) count(raw <-chan os.Signal, done <-chan struct{}) {
+	var last time.Time
+	for {
+		select {
+		case <-done:
+			return
+		case sig := <-raw:
+			if now := time.Now(); now.Sub(last) >= sameSignal {
+				last = now
+				select {
+				case s.ch <- sig:
+				default: // nobody takes them any more, and there are enough
+				}
+			}
+		}
+	}
 }
 
 // during runs fn with a context that the first signal ends; the signal then counts as the one that ended the command.

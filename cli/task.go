@@ -131,6 +131,12 @@ func (a *App) taskValidate() *cobra.Command {
 			}
 		}
 		fmt.Fprintf(a.Stdout, "Task %s version=%d: %d of %d steps have preflight checks, none found a problem.\n%s\n", t.ID, t.Version, checked, len(t.Steps), limitsLine(t))
+		if later := task.Supported(t); len(later) > 0 {
+			fmt.Fprintln(a.Stdout, "This version of agent-env cannot run it:")
+			for _, l := range later {
+				fmt.Fprintln(a.Stdout, "  "+l)
+			}
+		}
 		return nil
 	}), &id, &version)
 }

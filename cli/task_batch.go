@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +23,7 @@ func (a *App) taskRunBatch() *cobra.Command {
 			"are left out. A row with an id or a name gives what the run collects the id TASK__vVERSION-THAT. Otherwise as `agent-env task run`.",
 		Args: cobra.NoArgs}
 	fl := cmd.Flags()
-	f.add(fl, "task")
+	f.add(fl, "task", "that all these rows ran together")
 	fl.StringVar(&f.seeds, "seeds", "", "CSV file with a row for each run (required)")
 	fl.StringVar(&f.outputDir, "output-dir", "", "folder for the final contexts")
 	f.filterFlags(fl)
@@ -60,8 +61,20 @@ func (a *App) taskBatch(ctx context.Context, cmd *cobra.Command, s *Services, f 
 	if err != nil {
 		return nil, err
 	}
+	if !usesColumns(s, t, seeds[0]) {
+		fmt.Fprintf(a.Stderr, "warning: no step of %s uses a column of %s (%s); a text of a step uses one as `<%s>`\n", t.ID, f.seeds, strings.Join(seeds[0].Keys(), ", "), seeds[0].Keys()[0])
+	}
 	b := &batch{group: artifact.RandomHex(16), what: "seeds", jobs: f.jobs, detach: f.detach}
+	b.again = f.repeat(cmd, "task run-batch", t.ID, t.Version) + " --group " + b.group
 	meta := f.metadata(b.group, t.ID, nil, callerOf(ctx, a.Dir))
+	templates := make([]template, len(seeds))
+	for i, seed := range seeds {
+		templates[i] = template{t, seed}
+	}
+	counts, err := f.repeats(ctx, s, templates, say)
+	if err != nil {
+		return nil, err
+	}
 	for i, seed := range seeds {
 		where := fmt.Sprintf("seed %d", i+1)
 		seeded, err := s.Registry.Substitute(t, seed)
@@ -78,17 +91,30 @@ func (a *App) taskBatch(ctx context.Context, cmd *cobra.Command, s *Services, f 
 			}
 			own.Set("universe_id", universe)
 		}
-		b.launches = append(b.launches, &launch{tag: fmt.Sprintf("[seed %d: %s] ", i+1, seedName(seed, i+1)), name: t.ID, number: i + 1,
-			file: fileSafe(fmt.Sprintf("%s-seed%d", t.ID, i+1)), task: seeded,
-			request: runner.Request{TaskID: t.ID, TaskVersion: t.Version, AgentModel: f.agentModel, AgentArtifactID: f.agentArtifact, Metadata: own}})
+		for range counts[i] {
+			b.launches = append(b.launches, &launch{tag: fmt.Sprintf("[seed %d: %s] ", i+1, seedName(seed, i+1)), name: t.ID, number: i + 1,
+				file: fileSafe(fmt.Sprintf("%s-seed%d", t.ID, i+1)), task: seeded,
+				request: runner.Request{TaskID: t.ID, TaskVersion: t.Version, AgentModel: f.agentModel, AgentArtifactID: f.agentArtifact, Limits: f.limits(cmd), Metadata: own.Clone()}})
+		}
 	}
-	if !f.detach {
+	if !f.detach && len(b.launches) > 0 {
 		if b.contexts, err = openContexts(f.outputDir, t.ID, "batch"); err != nil {
 			return nil, err
 		}
-		say(fmt.Sprintf("Running %d seeds with concurrency=%d...", len(seeds), f.jobs))
+		say(fmt.Sprintf("Running %d seeds with concurrency=%d...", len(b.launches), f.jobs))
 	}
 	return b, nil
+}
+
+// usesColumns reports whether a step of a task has a place for a value of a row.
+func usesColumns(s *Services, t *task.Task, seed *doc.Object) bool {
+	probe := &doc.Object{}
+	for _, name := range seed.Keys() {
+		probe.Set(name, "\uFFFF")
+	}
+	seeded, err := s.Registry.Substitute(t, probe)
+	// A place that only some values fit is one.
+	return err != nil || doc.Canonical(seeded.StepDocuments()) != doc.Canonical(t.StepDocuments())
 }
 
 // universeID is the id that what a row's run collects gets; "" when the row has neither an id nor a name.

@@ -24,7 +24,7 @@ func (a *App) taskRun() *cobra.Command {
 			"and every context was written. Ctrl-C cancels the runs, a second one stops waiting for them.",
 		Args: cobra.NoArgs}
 	fl := cmd.Flags()
-	f.add(fl, "task")
+	f.add(fl, "task", "that the task ran without seeds")
 	fl.IntVar(&f.k, "k", 1, "how many runs")
 	fl.StringVar(&f.outputDir, "output-dir", "", "folder for the final contexts")
 	fl.IntVar(&f.startStep, "start-step", 0, "position of the step to begin with, from 0; those before it count as done")
@@ -48,13 +48,16 @@ func (a *App) taskRun() *cobra.Command {
 	return cmd
 }
 
+func askedVersion(version int64) string {
+	if version == 0 {
+		return "latest"
+	}
+	return string(doc.Int(version))
+}
+
 // foundTask fetches the task of a command and says which it is.
 func foundTask(ctx context.Context, s *Services, f *launchFlags, say func(string)) (*task.Task, error) {
-	asked := "latest"
-	if f.version > 0 {
-		asked = string(doc.Int(f.version))
-	}
-	say(fmt.Sprintf("Fetching task: id=%s version=%s...", f.id, asked))
+	say(fmt.Sprintf("Fetching task: id=%s version=%s...", f.id, askedVersion(f.version)))
 	t, err := s.Tasks.Get(ctx, f.id, f.version)
 	if err != nil {
 		return nil, err
@@ -89,17 +92,22 @@ func (a *App) taskRuns(ctx context.Context, cmd *cobra.Command, s *Services, f *
 	if group == "" {
 		group = artifact.RandomHex(16)
 	}
-	b := &batch{group: group, detail: f.k == 1, jobs: f.jobs, detach: f.detach}
-	if !f.detach {
+	counts, err := f.repeats(ctx, s, []template{{task: t}}, say)
+	if err != nil {
+		return nil, err
+	}
+	n := counts[0]
+	b := &batch{group: group, detail: n == 1, jobs: f.jobs, detach: f.detach}
+	if !f.detach && n > 0 {
 		if b.contexts, err = openContexts(f.outputDir, t.ID, "run"); err != nil {
 			return nil, err
 		}
 	}
 	meta := f.metadata(group, t.ID, before, callerOf(ctx, a.Dir)).Set("start_step", doc.Int(int64(f.startStep)))
-	for i := range f.k {
+	for i := range n {
 		l := &launch{name: t.ID, file: fileSafe(t.ID), task: t, repeat: f.repeat(cmd, "task run", t.ID, t.Version),
-			request: runner.Request{TaskID: t.ID, TaskVersion: t.Version, AgentModel: f.agentModel, AgentArtifactID: f.agentArtifact, Metadata: meta.Clone(), Context: began}}
-		if f.k > 1 {
+			request: runner.Request{TaskID: t.ID, TaskVersion: t.Version, AgentModel: f.agentModel, AgentArtifactID: f.agentArtifact, Limits: f.limits(cmd), Metadata: meta.Clone(), Context: began}}
+		if n > 1 {
 			l.tag, l.number = fmt.Sprintf("[run %d] ", i+1), i+1
 		}
 		b.launches = append(b.launches, l)
@@ -122,6 +130,9 @@ func readContext(file string) (*doc.Object, error) {
 	}
 	if v, there := began.Get("metadata"); there && v != nil && began.Obj("metadata") == nil {
 		return nil, fault.New(fault.Invalid, "--context-json %s: metadata must be an object, not %s", file, brief(doc.Canonical(v), 40))
+	}
+	if err := task.Storable(began); err != nil {
+		return nil, fault.At(err, "--context-json %s", file)
 	}
 	return began, nil
 }

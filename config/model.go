@@ -160,6 +160,9 @@ func (m *ModelSection) BaseURL() (string, error) {
 	return "", invalid("no model endpoint: set LITELLM_BASE_URL, or base_url under [model] in the config file")
 }
 
+// ExtraHeaders returns the configured headers with their references resolved, empty without any. A header that is none is an error.
+func (m *ModelSection) ExtraHeaders() (*doc.Object, error) { return m.resolvedHeaders() }
+
 func (m *ModelSection) endpoint() string {
 	if b := m.c.env("LITELLM_BASE_URL"); b != "" {
 		return b

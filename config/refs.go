@@ -43,6 +43,10 @@ func (c *Config) resolve(v any, allowed refs) (any, error) {
 	return plain(v), nil
 }
 
+// ResolveText returns what a text stands for that may be a reference (`env:NAME`, `secret:NAME`, each with an optional `?default`); any other text is
+// returned as it is. A reference that cannot be resolved is an error of kind Invalid and class ConfigError; it never holds a value.
+func (c *Config) ResolveText(text string) (string, error) { return c.resolveString(text, envSecrets) }
+
 // cutRef splits a reference into its prefix ("env:" or "secret:"), the name, and the default after the first "?".
 func cutRef(s string) (prefix, name, fallback string, hasDefault, is bool) {
 	for _, p := range []string{"env:", "secret:"} {

@@ -98,7 +98,7 @@ func TestDoor(t *testing.T) {
 	if !doc.Equal(about, want) {
 		t.Errorf("%s", doc.Canonical(about))
 	}
-	started := c.want(200, "episodes", `{"seed":{"name":"ann"},"something_later":1}`)
+	started := c.want(200, "episodes", `{"seed":{"name":"ann"}}`)
 	id := started.Str("episode_id")
 	if len(id) != 32 || started.Str("instance_id") != id || started.Arr("prompts")[0].(*doc.Object).Str("prompt") != "Hello ann" {
 		t.Errorf("%s", doc.Canonical(started))
@@ -188,6 +188,7 @@ func TestDoorRefuses(t *testing.T) {
 		{400, "invalid", e + "abandon", `{"reason":7}`, `field "reason" needs a string`},
 		{400, "invalid", e + "abandon", `{"reason":"` + strings.Repeat("x", 2_001) + `"}`, `the most is 2000`},
 		{400, "invalid", "episodes", `{"seed":"x"}`, `field "seed" needs an object`},
+		{400, "invalid", "episodes", `{"sed":{"name":"ann"}}`, `field "sed" is not known; an episode is started with seed and sandbox`},
 		{400, "invalid", "episodes", `{"sandbox":[]}`, `field "sandbox" needs a string`},
 		{400, "invalid", turn + "call", `{"name":"x","arguments":[]}`, `field "arguments" needs an object`},
 		{400, "invalid", turn + "record", `{"message":{"role":"user"}}`, `"role" needs "assistant"`},

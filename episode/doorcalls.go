@@ -46,6 +46,11 @@ func prompt(answer *doc.Object, p Prompt) *doc.Object {
 
 // start begins an episode: {seed?, sandbox?}.
 func (d *Door) start(r *http.Request, body *doc.Object) (*doc.Object, error) {
+	for _, k := range body.Keys() {
+		if k != "seed" && k != "sandbox" {
+			return nil, fault.New(fault.Invalid, "field %.200q is not known; an episode is started with seed and sandbox", k)
+		}
+	}
 	sandbox, err := text(body, "sandbox")
 	if err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ import (
 
 	"agentenv/episode"
 	"agentenv/fault"
+	"agentenv/steps/agents"
 	"agentenv/steps/pending"
 	"agentenv/store"
 	"agentenv/store/doc"
@@ -82,7 +83,7 @@ func newRig(t *testing.T) *rig {
 		}
 		return k
 	}
-	types := pending.Types()
+	types := append(pending.Types(), agents.Types(agents.Deps{})...)
 	for _, name := range []string{"do", "check", "load_artifact", "run_code", "verify_sandbox", "collect_artifacts"} {
 		types = append(types, kind(name))
 	}

@@ -5,7 +5,7 @@ import "embed"
 
 // FS holds one folder a bundle.
 //
-//go:embed all:hello all:container-files
+//go:embed all:hello all:container-files all:echo all:model
 var FS embed.FS
 
 // Distribution is the name that the ids of the shipped bundles begin with: @local/<Distribution>/<bundle>.

@@ -8,6 +8,7 @@ import (
 
 	"agentenv/bundle"
 	"agentenv/examples"
+	"agentenv/steps/agents"
 	"agentenv/steps/code"
 	"agentenv/steps/files"
 	"agentenv/steps/pending"
@@ -23,6 +24,7 @@ func registry(t *testing.T) *task.Registry {
 	types = append(types, code.Types(code.Deps{})...)
 	types = append(types, sandboxes.Types(sandboxes.Deps{})...)
 	types = append(types, verify.Types(verify.Deps{})...)
+	types = append(types, agents.Types(agents.Deps{})...)
 	types = append(types, pending.Types()...)
 	r, err := task.NewRegistry(types...)
 	if err != nil {
@@ -36,7 +38,7 @@ func TestEveryBundleIsSound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(c.Names(), " "); got != "container-files hello" {
+	if got := strings.Join(c.Names(), " "); got != "container-files echo hello model" {
 		t.Errorf("the shipped bundles are %s", got)
 	}
 	for _, name := range c.Names() {
@@ -83,7 +85,7 @@ func TestBaseImageIsTheOneOfTheDockerfiles(t *testing.T) {
 		for lines.Scan() {
 			if from, ok := strings.CutPrefix(lines.Text(), "FROM "); ok {
 				found++
-				if from != examples.BaseImage {
+				if from != examples.BaseImage && from != "scratch" {
 					t.Errorf("%s builds on %s, not on %s", p, from, examples.BaseImage)
 				}
 			}

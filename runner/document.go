@@ -47,6 +47,9 @@ func (r *Record) document() *doc.Object {
 	if r.Continues {
 		d.Set("continues", true)
 	}
+	if limits := r.Limits.Document(); limits != nil {
+		d.Set("limits", limits)
+	}
 	if r.Withheld {
 		d.Set("secrets_withheld", true)
 	}
@@ -63,7 +66,7 @@ func recordFrom(d *doc.Object) *Record {
 	r := &Record{ID: d.Str("run_id"), Runner: d.Str("runner"), TaskID: d.Str("task_id"), Instance: d.Str("instance_id"), Status: Status(d.Str("status")),
 		Class: task.Class(d.Str("outcome_class")), Created: d.Str("created_at_utc"), Started: d.Str("started_at_utc"), Finished: d.Str("finished_at_utc"),
 		Error: d.Str("error"), Overrides: d.Obj("overrides"), Owner: d.Obj("owner"), Cancel: d.Str("cancel"), Continues: d.Bool("continues"),
-		Withheld: d.Bool("secrets_withheld"), Context: d.Obj("initial_context"), Document: d}
+		Withheld: d.Bool("secrets_withheld"), Context: d.Obj("initial_context"), Limits: task.LimitsFrom(d.Obj("limits")), Document: d}
 	r.TaskVersion, _ = d.Int("task_version")
 	return r
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -96,25 +98,72 @@ func NewRecord(runnerType string, req Request) *Record {
 		req.Metadata = req.Metadata.Clone().Set("run_group_id", group) // by which records are found
 	}
 	return &Record{Runner: runnerType, TaskID: req.TaskID, TaskVersion: req.TaskVersion, Instance: req.Instance, Status: Queued,
-		Overrides: overrides(req), Context: req.Context, Withheld: len(RawSecrets(req)) > 0}
+		Overrides: overrides(req), Context: req.Context, Limits: req.Limits, Withheld: len(RawSecrets(req)) > 0}
 }
 
 // Add stores a new record, queued or running as its Status says, and fills in its id and times. mine makes this process its owner, so that
 // no other takes it. When it fails, nothing is stored.
 func (s *Records) Add(ctx context.Context, r *Record, mine bool) error {
-	ctx, docs, err := s.scope(ctx, r.TaskID)
+	return s.AddAll(ctx, []*Record{r}, mine)
+}
+
+// addedAtOnce bounds how many records one commit stores: others wait for it.
+const addedAtOnce = 2000
+
+// AddAll is Add for many records, up to 2,000 by one commit. They are queued in the order given. When it fails, none of them is stored; a process
+// that is killed meanwhile may leave those of earlier commits.
+func (s *Records) AddAll(ctx context.Context, all []*Record, mine bool) error {
+	at := s.now()
+	bySide := map[bool][]*Record{}
+	for i, r := range all {
+		r.ID, r.Created = newRunID(), stamp(at.Add(time.Duration(i)*time.Microsecond)) // by which the queue is ordered
+		if r.Status == Running {
+			r.Started = r.Created
+		}
+		if mine {
+			r.Owner = s.owner()
+		}
+		r.Document = r.document()
+		bySide[store.IsLocal(r.TaskID)] = append(bySide[store.IsLocal(r.TaskID)], r)
+	}
+	var stored []*Record
+	for _, side := range bySide {
+		for records := range slices.Chunk(side, addedAtOnce) {
+			if err := s.insert(ctx, records); err != nil {
+				for _, r := range stored {
+					err = errors.Join(err, s.drop(context.WithoutCancel(ctx), r))
+				}
+				return err
+			}
+			stored = append(stored, records...)
+		}
+	}
+	return nil
+}
+
+// insert stores records of one store, all or none.
+func (s *Records) insert(ctx context.Context, records []*Record) error {
+	ctx, docs, err := s.scope(ctx, records[0].TaskID)
 	if err != nil {
 		return err
 	}
-	r.ID, r.Created = newRunID(), stamp(s.now())
-	if r.Status == Running {
-		r.Started = r.Created
+	return docs.Transact(ctx, func(tx document.Store) error {
+		for _, r := range records {
+			if err := tx.Insert(ctx, collRuns, r.Document); err != nil {
+				return fault.At(err, "the run of %s cannot be recorded", r.TaskID)
+			}
+		}
+		return nil
+	})
+}
+
+// drop takes a record away that was stored with others of which one could not be.
+func (s *Records) drop(ctx context.Context, r *Record) error {
+	ctx, docs, err := s.scope(ctx, r.TaskID)
+	if err == nil {
+		_, err = docs.Delete(ctx, collRuns, document.By("run_id", r.ID))
 	}
-	if mine {
-		r.Owner = s.owner()
-	}
-	r.Document = r.document()
-	return fault.At(docs.Insert(ctx, collRuns, r.Document), "the run of %s cannot be recorded", r.TaskID)
+	return err
 }
 
 // Get returns a record by the id of its run, nil when there is none.

@@ -34,6 +34,7 @@ type Request struct {
 	Metadata        *doc.Object   // initial context.metadata: run_group_id, task_id, seed, keep, start_step, user_overrides, …
 	Instance        string        // continue this stored instance with its context; "" = a fresh one
 	Context         *doc.Object   // what a fresh instance begins with, Metadata merged over its metadata; nil = empty
+	Limits          task.Limits   // laid over those of the task
 	Observer        task.Observer // hears the steps when this process runs it; may be nil
 }
 
@@ -59,6 +60,7 @@ type Record struct {
 	Continues   bool        // ours: it continues an instance that was there before it
 	Withheld    bool        // ours: it was given secrets, which only the process that took it has
 	Context     *doc.Object // ours: what its instance begins with, without secrets; nil = empty
+	Limits      task.Limits // ours: laid over those of the task
 	Document    *doc.Object // as stored
 }
 

@@ -175,6 +175,11 @@ func (l *Ledger) Adopt(ctx context.Context, instance string, p Process) error {
 		p.Host, p.Boot, p.PID, p.Start, instance, string(Creating), string(Live))
 }
 
+// Release leaves a sandbox to itself: no process owns it, so it lives until its time is over. An id without a row is a no-op.
+func (l *Ledger) Release(ctx context.Context, id string) error {
+	return l.exec(ctx, `UPDATE sandboxes SET host='', boot='', pid=0, pid_start='' WHERE id=? AND state=?`, id, string(Live))
+}
+
 // Claim makes a process the one that ends a sandbox, if its row still stands as it was read: false when another process took the
 // sandbox over, or ended it, since.
 func (l *Ledger) Claim(ctx context.Context, r Row, p Process) (bool, error) {
@@ -286,8 +291,11 @@ func ThisProcess() Process {
 	return Process{Host: host, Boot: bootID(), PID: pid, Start: processStart(pid)}
 }
 
-// Alive reports whether the process still runs. One of another host is taken as running, since nothing here can tell.
+// Alive reports whether the process still runs; the zero one, which stands for nobody, always does. One of another host is taken as running, since nothing here can tell.
 func (p Process) Alive() bool {
+	if p == (Process{}) {
+		return true // a sandbox that was left to itself
+	}
 	host, _ := os.Hostname()
 	switch {
 	case p.Host != host:
@@ -303,6 +311,9 @@ func (p Process) Alive() bool {
 
 // String names the process for people.
 func (p Process) String() string {
+	if p == (Process{}) {
+		return "nobody"
+	}
 	host, _ := os.Hostname()
 	if p.Host == host {
 		return fmt.Sprintf("process %d", p.PID)

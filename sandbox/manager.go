@@ -259,6 +259,17 @@ func (m *Manager) create(ctx context.Context, p Provider, s Spec, progress func(
 	}
 	ttl := cmp.Or(s.TTL, 2*time.Hour)
 	id := p.NewID()
+	if s.EnvOf != nil && id != "" {
+		more, err := s.EnvOf(id)
+		if err != nil {
+			return nil, err
+		}
+		s.Env = maps.Clone(s.Env)
+		if s.Env == nil {
+			s.Env = map[string]string{}
+		}
+		maps.Copy(s.Env, more)
+	}
 	row := id
 	if row == "" {
 		row = "pending-" + rand8()
@@ -478,6 +489,9 @@ func (m *Manager) ended(ctx context.Context, id string) (bool, error) {
 	row, err := m.ledger.Get(ctx, id)
 	return row != nil && (row.State == Ending || row.State == Gone), err
 }
+
+// Release leaves a sandbox to itself: it outlives this process, and prune removes it once its time to live is over.
+func (m *Manager) Release(ctx context.Context, id string) error { return m.ledger.Release(ctx, id) }
 
 // Adopt makes this process the owner of a run's sandboxes, so that prune leaves them alone while it lives. What is being pruned
 // already stays the pruner's.

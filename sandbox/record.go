@@ -5,6 +5,7 @@ import (
 
 	"agentenv/fault"
 	"agentenv/sandbox/place"
+	"agentenv/store/doc"
 )
 
 // Record is what a run recorded about a sandbox: the truth about its mode, whatever a live handle says.
@@ -13,6 +14,20 @@ type Record struct {
 	ID   string
 	Type string // provider; "" = the configured default
 	Mode Mode
+	// Installed is the engine's name of a container on this sandbox that the record is about, as for an agent that was installed into
+	// one; "" = none. It counts before Mode.
+	Installed string
+}
+
+// AgentRecord returns where a deployed agent works, by an entry of a run's deployed_agents: on the host of its sandbox, in the
+// container it was installed into, or, as every agent that was deployed by itself, in its sandbox's own container.
+func AgentRecord(agent *doc.Object) Record {
+	rec := Record{Name: agent.Str("agent_name"), ID: agent.Str("sandbox_id"), Type: agent.Str("sandbox_type"), Mode: Container}
+	if agent.Bool("on_host") {
+		rec.Mode = VM
+	}
+	rec.Installed = agent.Str("installed_container")
+	return rec
 }
 
 // PlaceOf returns where a step acts that names the sandbox of rec, and optionally a container on it: the host when the
@@ -26,6 +41,8 @@ func PlaceOf(ctx context.Context, rec Record, m Machine, container string) (plac
 			return nil, fault.New(fault.Invalid, "container %q: sandbox %q is itself a container and holds no others", container, rec.Name)
 		}
 		return m.Container(ctx, m.ScopedName(container))
+	case rec.Installed != "":
+		return m.Container(ctx, rec.Installed)
 	case rec.Mode == Container:
 		return m.Container(ctx, "")
 	case rec.Mode == VM && host != nil:

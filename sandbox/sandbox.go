@@ -34,6 +34,14 @@ type Spec struct {
 	Policy       *NetworkPolicy    // nil = allow all
 	Attribution  map[string]string // tags for the backend
 	Owner        Owner
+	// ServesItsCommand says that the container is there for its command alone, as an agent's is: it ends when that does, and where the
+	// engine lets it, it reaches this machine as host.docker.internal.
+	ServesItsCommand bool
+	// Files are put into the container before it starts, by absolute path, for everybody to read: no place for a secret. nil = none.
+	Files map[string][]byte
+	// EnvOf gives further variables that hang on the sandbox's id, once that is known; nil = none. It is not called by a backend that
+	// gives ids itself.
+	EnvOf func(id string) (map[string]string, error)
 }
 
 // Owner says for which run a sandbox is made.

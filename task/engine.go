@@ -26,6 +26,9 @@ type Engine struct {
 
 	// Owner is put into the head of every run that the engine takes up; set it before use. The zero value: nobody.
 	Owner Owner
+	// Steps runs the steps of every run by reference, in this process or in others; nil: this process runs them, each on a view in its memory.
+	// Set it before use. A run that holds secrets themselves is then refused.
+	Steps StepRunner
 }
 
 // NewEngine returns an engine over a registry and a document store. A nil log discards; now is the clock (nil: time.Now).
@@ -42,14 +45,14 @@ func NewEngine(reg *Registry, docs document.Store, log *slog.Logger, now func() 
 var _ Runs = (*Engine)(nil)
 
 // With returns an engine that knows these step types beside its own, for steps that belong to one run and stand in no document; e is not
-// changed, and both write to the same records. A type that e knows already is an error of kind Exists.
+// changed, and both write to the same records. The new one runs all steps itself. A type that e knows already is an error of kind Exists.
 func (e *Engine) With(types ...*StepType) (*Engine, error) {
 	reg, err := NewRegistry(slices.Concat(e.registry.All(), types)...)
 	if err != nil {
 		return nil, err
 	}
 	with := *e
-	with.registry = reg
+	with.registry, with.Steps = reg, nil // no other process knows them
 	return &with, nil
 }
 
@@ -72,6 +75,7 @@ func (e *Engine) Run(ctx context.Context, t *Task, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	seeded = o.Limits.over(seeded)
 	start, end, err := runRange(seeded, o)
 	if err != nil {
 		return nil, err
@@ -83,7 +87,7 @@ func (e *Engine) Run(ctx context.Context, t *Task, o Options) (*Result, error) {
 	if o.AgentArtifactID != "" {
 		initial.Set("agent_artifact_id", o.AgentArtifactID)
 	}
-	x := &execution{engine: e, task: seeded, start: start, end: end, log: e.runLog(o, meta), began: e.now(), keeper: o.Keeper, classes: map[string]Class{}}
+	x := &execution{engine: e, task: seeded, limits: o.Limits, start: start, end: end, log: e.runLog(o, meta), began: e.now(), keeper: o.Keeper, classes: map[string]Class{}}
 	x.watch = &watch{observer: o.Observer, log: x.log}
 	for _, s := range seeded.Steps[:start] {
 		x.carried = append(x.carried, Completion{StepID: s.ID, Status: "success"})

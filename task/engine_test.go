@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -19,7 +20,12 @@ import (
 	"agentenv/store/document"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(workerDir); dir != "" { // this process was started to run one step
+		os.Exit(workOnce(dir))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func TestARunLeavesTheDocumentsOfTheReference(t *testing.T) {
 	r := newRig(t, deeds{

@@ -29,6 +29,7 @@ const (
 type execution struct {
 	engine     *Engine
 	task       *Task // with its seed put in
+	limits     Limits
 	start, end int
 	carried    []Completion // steps that count as completed from the beginning, as the record holds them
 	log        *slog.Logger
@@ -55,6 +56,8 @@ type execution struct {
 	retrying map[int]*attempt // steps that failed and wait for their retry
 	held     []*attempt       // failed for good or cancelled: no row of their own
 	classes  map[string]Class
+	calls    map[string]int // of each step that is run elsewhere
+	arrived  map[string]Row // rows of steps that other processes committed
 	dropped  []RecordedSandbox
 	terminal error
 	failure  *Step // whose failure terminal is; nil when the run itself failed
@@ -77,13 +80,16 @@ type attempt struct {
 	err     error
 	late    bool // its own timeout ended it
 	stop    context.CancelCauseFunc
+	done    *StepDone // as another process ended it; nil = it ran here
 
-	dropped bool   // stopped in the span of a retry: nothing of it counts
-	retry   bool   // failed, and is tried again
-	status  string // of its row
-	changes []change
-	delta   *delta
-	after   *doc.Object
+	cancelled bool
+	noted     bool   // its failure is among its effects
+	dropped   bool   // stopped in the span of a retry: nothing of it counts
+	retry     bool   // failed, and is tried again
+	status    string // of its row
+	changes   []change
+	delta     *delta
+	after     *doc.Object
 }
 
 func (x *execution) register(ctx context.Context, id string, initial *doc.Object) error {
@@ -92,6 +98,9 @@ func (x *execution) register(ctx context.Context, id string, initial *doc.Object
 		id = NewInstanceID(x.task.ID)
 	}
 	if err := x.seed(initial.Clone().Set("instance_id", id)); err != nil {
+		return err
+	}
+	if err := x.onlyReferences(); err != nil {
 		return err
 	}
 	rec, err := openRecorder(ctx, x, id, given)
@@ -139,6 +148,7 @@ func (x *execution) run(ctx context.Context) *Result {
 	x.ended, x.prepared = make(chan *attempt, x.end), make(chan struct{}, 1)
 	x.retries = newRetries(x.task, x.clean.Obj("metadata"))
 	x.flying, x.retrying = map[int]*attempt{}, map[int]*attempt{}
+	x.calls, x.arrived = map[string]int{}, map[string]Row{}
 	if x.scheduler == nil {
 		x.scheduler = NewScheduler(x.task, x.start, x.end)
 	}
@@ -218,6 +228,10 @@ func (x *execution) launch(ctx context.Context, i int) {
 		x.watch.tell(func(o Observer) { o.StepProgress(ev) })
 	}
 	ctx, stop := context.WithCancelCause(ctx)
+	work := func(ctx context.Context, a *attempt) { a.late, a.err = execute(ctx, s, run) }
+	if x.elsewhere() {
+		work = x.call(i)
+	}
 	a := &attempt{index: i, step: s, run: run, base: x.clean, started: x.engine.now(), stop: stop}
 	x.flying[i] = a
 	x.running.Add(1)
@@ -226,7 +240,7 @@ func (x *execution) launch(ctx context.Context, i int) {
 		defer stop(nil)
 		ctx, span := telemetry.Start(ctx, "step "+s.ID, attribute.String(attrInstance, x.instance), attribute.String(attrTask, x.task.ID),
 			attribute.String("agentenv.step.id", s.ID), attribute.String("agentenv.step.type", s.Type))
-		a.late, a.err = execute(ctx, s, run)
+		work(ctx, a)
 		span.Set(attribute.String(attrClass, string(ClassOf(a.err))))
 		span.End(a.err)
 		a.seconds = x.engine.now().Sub(a.started).Seconds()
@@ -254,7 +268,7 @@ func execute(ctx context.Context, s *Step, run *Run) (late bool, err error) {
 	if s.Timeout <= 0 {
 		return false, s.Action.Execute(ctx, run)
 	}
-	tooLong := fault.New(fault.Timeout, "the step did not end within its step_timeout_seconds of %v", s.Timeout.Seconds())
+	tooLong := timedOut(s)
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Timeout, tooLong)
 	defer cancel()
 	err = s.Action.Execute(ctx, run)
@@ -264,36 +278,34 @@ func execute(ctx context.Context, s *Step, run *Run) (late bool, err error) {
 	return false, err
 }
 
+func timedOut(s *Step) error {
+	return fault.New(fault.Timeout, "the step did not end within its step_timeout_seconds of %v", s.Timeout.Seconds())
+}
+
 // settle commits the steps of a batch, in the order they ended, by one write.
 func (x *execution) settle(ctx, stepCtx context.Context, batch []*attempt) {
-	now := x.clean
-	var rows []*attempt
+	var rows, held []*attempt
 	for _, a := range batch {
 		delete(x.flying, a.index)
-		if a.dropped = x.state.Rewinding(a.index) && stepCtx.Err() == nil; a.dropped {
-			continue
-		}
-		cancelled := stepCtx.Err() != nil && a.err != nil && !a.late
-		x.merge(a, now, cancelled)
-		switch {
-		case cancelled:
+		a.dropped = x.state.Rewinding(a.index) && stepCtx.Err() == nil
+		if a.cancelled = stepCtx.Err() != nil && a.err != nil && !a.late; a.cancelled {
 			a.err = fault.Wrap(fault.Canceled, a.err, "%s", cancelReason(stepCtx))
-			x.held = append(x.held, a)
-		case a.err != nil && x.mayRetry(stepCtx, a):
-			a.retry = true
-		case a.err != nil && a.step.FailsTask:
-			x.held = append(x.held, a)
-		default:
-			a.status = "success"
-			if a.err != nil {
-				a.status = "failure"
-			}
-			now = a.after
-			rows = append(rows, a)
 		}
-		x.classes[a.step.ID] = ClassOf(a.err)
 	}
-	if err := x.commit(ctx, rows, now); err != nil {
+	var err error
+	if x.elsewhere() && !x.rec.gone {
+		err = x.catchUp(ctx)
+	}
+	for err == nil {
+		var now *doc.Object
+		now, rows, held = x.sort(stepCtx, batch, x.clean)
+		if err = x.commit(ctx, rows, now); !errors.Is(err, errBehind) {
+			break
+		}
+		err = x.catchUp(ctx)
+	}
+	x.held = append(x.held, held...)
+	if err != nil {
 		x.held = append(x.held, rows...)
 		if x.terminal == nil {
 			x.terminal = err
@@ -308,20 +320,59 @@ func (x *execution) settle(ctx, stepCtx context.Context, batch []*attempt) {
 	}
 }
 
-// merge works out what a step did, on top of a context; the failure of the step is part of it.
-func (x *execution) merge(a *attempt, now *doc.Object, cancelled bool) {
+// sort works out what the steps of a batch did, on top of a context, and which of them get a row and which are held. It changes nothing
+// else, so that it can be done again on a later context.
+func (x *execution) sort(stepCtx context.Context, batch []*attempt, now *doc.Object) (after *doc.Object, rows, held []*attempt) {
+	for _, a := range batch {
+		if a.dropped || x.committedElsewhere(a) {
+			continue
+		}
+		x.drop(a.merge(now))
+		a.retry, a.status = false, ""
+		switch {
+		case a.cancelled:
+			held = append(held, a)
+		case a.err != nil && x.mayRetry(stepCtx, a):
+			a.retry = true
+		case a.err != nil && a.step.FailsTask:
+			held = append(held, a)
+		default:
+			a.status = "success"
+			if a.err != nil {
+				a.status = "failure"
+			}
+			now = a.after
+			rows = append(rows, a)
+		}
+		x.classes[a.step.ID] = ClassOf(a.err)
+	}
+	return now, rows, held
+}
+
+// merge works out what a step did, on top of a context; the failure of the step is part of it. It returns what cannot be committed.
+func (a *attempt) merge(now *doc.Object) (lost []taken) {
 	lost, bad := a.rebase(now)
 	if a.err == nil {
 		if a.err = bad; bad == nil && len(lost) > 0 {
 			a.err = nameTaken(lost[0])
 		}
 	}
-	if a.err != nil && !cancelled {
+	if a.err != nil && !a.cancelled && !a.noted {
+		a.noted = true
 		a.run.appendAt(a.failedStep(), []string{"metadata", "failed_steps"})
 		lost, _ = a.rebase(now)
 	}
-	x.drop(lost)
 	a.after = a.delta.apply(now)
+	return lost
+}
+
+// ops is what the row of the step holds.
+func (a *attempt) ops() *doc.Object {
+	ops := a.delta.encode(a.after).Set("started_at", preciseTime(a.started))
+	if a.err != nil {
+		ops.Set("outcome_class", string(ClassOf(a.err)))
+	}
+	return ops
 }
 
 // drop keeps the sandboxes of records that could not be committed, each once, so that they can be ended.

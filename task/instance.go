@@ -66,6 +66,16 @@ func (r Row) class() Class {
 	return Failed
 }
 
+// Undone returns the attempts of steps that ended and were undone by a retry or a resume, as far as their times are kept: rows without
+// effects, the oldest first.
+func (in *Instance) Undone() []Row {
+	var all []Row
+	for _, o := range objects(in.Document, "undone_attempts") {
+		all = append(all, Row{StepID: o.Str("step_id"), Status: o.Str("status"), StartedAt: o.Str("started_at"), RecordedAt: o.Str("recorded_at")})
+	}
+	return all
+}
+
 // Instances reads the records of runs, and closes those that nobody runs. It is safe for concurrent use.
 type Instances struct {
 	docs    document.Store

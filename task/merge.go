@@ -226,6 +226,12 @@ func storableChanges(changes []change) (kept []change, err error) {
 	return kept, err
 }
 
+// Storable refuses, as Invalid, a context that holds what no document can, such as a number beyond every limit; it names the first of it.
+func Storable(context *doc.Object) error {
+	_, err := storableChanges(diff(NewContext(), context))
+	return err
+}
+
 // unstorable names what in a value is no document, "" when nothing is.
 func unstorable(v any) string {
 	switch v := v.(type) {

@@ -39,7 +39,9 @@ type recorder struct {
 
 	generation, epoch, seq, rev int64
 	total                       int
+	limits                      *doc.Object // laid over those of the task; nil = none
 	entries                     []any       // completed_steps
+	undone                      []any       // undone_attempts: when the steps ran whose rows were dropped
 	outcomes                    *doc.Object // step_outcomes
 	folded                      *doc.Object // the context that the document holds
 	pending                     int         // completions that the document lacks
@@ -56,7 +58,7 @@ func openRecorder(ctx context.Context, x *execution, id string, given bool) (*re
 		return nil, err
 	}
 	r := &recorder{docs: docs, log: x.log, now: x.engine.now, instance: id, owner: x.engine.Owner.Self, total: len(x.task.Steps),
-		outcomes: &doc.Object{}, folded: x.clean, lastFold: x.engine.now(), entries: []any{}}
+		limits: x.limits.Document(), outcomes: &doc.Object{}, folded: x.clean, lastFold: x.engine.now(), entries: []any{}}
 	if err := r.docs.CheckID(id); err != nil {
 		return nil, err
 	}
@@ -147,7 +149,7 @@ func (r *recorder) takeOver(ctx context.Context, tx document.Store, old *doc.Obj
 }
 
 func (r *recorder) head() *doc.Object {
-	d := doc.Of("instance_id", r.instance, "generation", doc.Int(r.generation), "epoch", doc.Int(r.epoch), "seq", doc.Int(r.seq))
+	d := doc.Of("instance_id", r.instance, "generation", doc.Int(r.generation), "epoch", doc.Int(r.epoch), "seq", doc.Int(r.seq), "since", doc.Int(r.epoch))
 	if r.owner != nil {
 		d.Set("owner", r.owner)
 	}
@@ -156,11 +158,15 @@ func (r *recorder) head() *doc.Object {
 
 func (r *recorder) newDocument(x *execution) *doc.Object {
 	at := r.now()
-	return doc.Of("instance_id", r.instance, "task_id", x.task.ID, "task_version", versionValue(x.task.Version),
+	d := doc.Of("instance_id", r.instance, "task_id", x.task.ID, "task_version", versionValue(x.task.Version),
 		"total_steps", doc.Int(r.total), "created_at_utc", minuteTime(at), "rev", doc.Int(0), "run_generation", doc.Int(0),
 		"context", x.clean, "completed_steps", slices.Clone(r.entries), "status", "running", "error", nil, "completed_at_utc", nil,
 		"current_step", doc.Int(len(r.entries)), "rerecorded_steps", []any{}, "attempt_epoch", doc.Int(0), "journal_seq", doc.Int(r.seq),
 		"created_at_precise_utc", preciseTime(at), "step_outcomes", r.outcomes.Clone())
+	if r.limits != nil {
+		d.Set("limits", r.limits)
+	}
+	return d
 }
 
 func (r *recorder) reset(ctx context.Context, tx document.Store, old, clean *doc.Object) error {
@@ -169,17 +175,33 @@ func (r *recorder) reset(ctx context.Context, tx document.Store, old, clean *doc
 	set := doc.Of("context", clean, "completed_steps", slices.Clone(r.entries), "status", "running", "error", nil, "completed_at_utc", nil,
 		"current_step", doc.Int(len(r.entries)), "rerecorded_steps", []any{}, "journal_seq", doc.Int(r.seq),
 		"rev", doc.Int(r.rev), "run_generation", doc.Int(r.generation), "attempt_epoch", doc.Int(r.epoch), "step_outcomes", r.outcomes.Clone())
-	var unset []string
-	for _, k := range []string{"outcome_class", "ended_at_precise_utc", "end_step"} {
-		if _, there := old.Get(k); there {
-			unset = append(unset, k)
-		}
-	}
+	unset := r.begunAnew(old, set)
 	n, err := tx.Update(ctx, collInstances, document.By("instance_id", r.instance, "rev", doc.Int(was)), document.Update{Set: set, Unset: unset}, false)
 	if err == nil && n == 0 {
 		err = fault.New(fault.Conflict, "another process changed it at the same moment; try again")
 	}
 	return err
+}
+
+// begunAnew adds to set what a run that begins, or goes on, has of its own, and returns the fields of the stored document that it does not have.
+func (r *recorder) begunAnew(stored, set *doc.Object) (unset []string) {
+	gone := []string{"outcome_class", "ended_at_precise_utc", "end_step"}
+	if len(r.undone) > 0 {
+		set.Set("undone_attempts", r.undone)
+	} else {
+		gone = append(gone, "undone_attempts")
+	}
+	if r.limits != nil {
+		set.Set("limits", r.limits)
+	} else {
+		gone = append(gone, "limits")
+	}
+	for _, k := range gone {
+		if _, there := stored.Get(k); there {
+			unset = append(unset, k)
+		}
+	}
+	return unset
 }
 
 func (r *recorder) row(step string, seq int64, status string, ops *doc.Object) *doc.Object {
@@ -207,20 +229,13 @@ func (r *recorder) commit(ctx context.Context, rows []*attempt) (err error) {
 	defer func() { span.End(err) }()
 	ops := make([]*doc.Object, len(rows))
 	for i, a := range rows {
-		ops[i] = a.delta.encode(a.after).Set("started_at", preciseTime(a.started))
-		if a.err != nil {
-			ops[i].Set("outcome_class", string(ClassOf(a.err)))
-		}
+		ops[i] = a.ops()
 	}
 	ctx = context.WithoutCancel(ctx)
 	next := r.seq + int64(len(rows))
 	err = r.docs.Transact(ctx, func(tx document.Store) error {
-		n, err := tx.Update(ctx, collHeads, r.fence(), document.Update{Set: doc.Of("seq", doc.Int(next))}, false)
-		if err != nil {
+		if err := r.moveHead(ctx, tx, doc.Of("seq", doc.Int(next)), rows[0].step.ID); err != nil {
 			return err
-		}
-		if n == 0 {
-			return r.superseded(ctx, tx, rows[0].step.ID)
 		}
 		for i, a := range rows {
 			if err := r.putRow(ctx, tx, a.step.ID, r.seq+1+int64(i), a.status, ops[i]); err != nil {
@@ -233,11 +248,32 @@ func (r *recorder) commit(ctx context.Context, rows []*attempt) (err error) {
 	switch {
 	case errors.As(err, &taken):
 		return taken
+	case errors.Is(err, errBehind):
+		return errBehind
 	case err != nil:
 		return fault.At(err, "instance %s: the result of step %q could not be recorded", r.instance, rows[0].step.ID)
 	}
 	r.seq = next
 	return nil
+}
+
+// errBehind says that other processes committed steps of the run since this one looked: what is to be committed has to take them in first.
+var errBehind = errors.New("the journal went on")
+
+// moveHead changes the head of the run, if this attempt owns it and knows all that was committed; step is what the change is for.
+func (r *recorder) moveHead(ctx context.Context, tx document.Store, set *doc.Object, step string) error {
+	n, err := tx.Update(ctx, collHeads, r.fence().And("seq", document.Eq, doc.Int(r.seq)), document.Update{Set: set}, false)
+	if n > 0 || err != nil {
+		return err
+	}
+	head, err := tx.FindOne(ctx, collHeads, r.fence())
+	if err != nil {
+		return err
+	}
+	if seq, ok := head.Int("seq"); ok && seq > r.seq {
+		return errBehind
+	}
+	return r.superseded(ctx, tx, step)
 }
 
 // superseded explains why the fence refused a write.

@@ -35,8 +35,8 @@ func (o Owner) gone(ctx context.Context, in *Instance) (func(who *doc.Object) bo
 
 // Resume goes on with the run id of a task, under the same id, from what its journal holds: the steps that are done stay done,
 // one that failed or was under way is undone and starts again, and a step that runs again makes those that depend on it run again.
-// A recorded sandbox that lives no longer takes its deploy step back, and so everything after it. Of o, Observer, Log and Keeper
-// (nil: all sandboxes live) count.
+// A recorded sandbox that lives no longer takes its deploy step back, and so everything after it. Of o, Limits (laid over those that the run
+// began with), Observer, Log and Keeper (nil: all sandboxes live) count.
 //
 // Conflict: the run is complete, its owner still runs it, somebody else resumed it at the same moment (exactly one goes on), it is
 // of another task, or a step that would run again is declared not repeatable. NotFound: there is no such run. Nothing has
@@ -68,8 +68,10 @@ func (e *Engine) Resume(ctx context.Context, t *Task, id string, o Options) (*Re
 	if err != nil {
 		return nil, err
 	}
+	limits := o.Limits.upon(LimitsFrom(in.Document.Obj("limits")))
+	seeded = limits.over(seeded)
 	end := len(seeded.Steps) // also of a run that an end_step limited
-	x := &execution{engine: e, task: seeded, end: end, instance: id, log: e.runLog(o, in.Context.Obj("metadata")), began: e.now(), keeper: o.Keeper,
+	x := &execution{engine: e, task: seeded, limits: limits, end: end, instance: id, log: e.runLog(o, in.Context.Obj("metadata")), began: e.now(), keeper: o.Keeper,
 		classes: map[string]Class{}}
 	x.watch = &watch{observer: o.Observer, log: x.log}
 	x.scheduler = NewScheduler(seeded, 0, end)
@@ -98,7 +100,7 @@ func (x *execution) takeUp(ctx context.Context, docs document.Store, in *Instanc
 		return err
 	}
 	r := &recorder{docs: docs, log: x.log, now: x.engine.now, instance: x.instance, total: len(x.task.Steps), lastFold: x.engine.now(),
-		owner: x.engine.Owner.Self, generation: generation, outcomes: in.Document.Obj("step_outcomes").Clone()}
+		owner: x.engine.Owner.Self, generation: generation, limits: x.limits.Document(), outcomes: in.Document.Obj("step_outcomes").Clone(), undone: in.Document.Arr("undone_attempts")}
 	gone, err := x.engine.Owner.gone(ctx, in)
 	if err != nil {
 		return err
@@ -164,7 +166,7 @@ func (x *execution) loseMore(ctx context.Context) ([]bool, error) {
 	if err != nil || !lost {
 		return nil, err
 	}
-	x.clean, err = x.rec.undo(ctx, x.names(again), nil)
+	x.clean, err = x.rec.undo(ctx, x.names(again), nil) // nothing is dispatched yet that could commit meanwhile
 	return again, err
 }
 
@@ -275,6 +277,7 @@ func (r *recorder) resume(ctx context.Context, seen *doc.Object, rows []Row, aga
 		r.seq, _ = stored.Int("journal_seq")
 		r.seq = max(r.seq, seq, last)
 		drop := setOf(again)
+		r.noteUndone(rows, drop)
 		kept := slices.DeleteFunc(slices.Clone(rows), func(row Row) bool { return drop[row.StepID] })
 		kept, err = r.keepFailures(ctx, tx, stored, kept, again)
 		if err != nil {
@@ -388,13 +391,7 @@ func (r *recorder) reopen(ctx context.Context, tx document.Store, stored, clean 
 	if _, there := stored.Get("rerecorded_steps"); !there {
 		set.Set("rerecorded_steps", []any{})
 	}
-	var unset []string
-	for _, k := range []string{"outcome_class", "ended_at_precise_utc", "end_step"} {
-		if _, there := stored.Get(k); there {
-			unset = append(unset, k)
-		}
-	}
-	n, err := tx.Update(ctx, collInstances, guard, document.Update{Set: set, Unset: unset}, false)
+	n, err := tx.Update(ctx, collInstances, guard, document.Update{Set: set, Unset: r.begunAnew(stored, set)}, false)
 	if err == nil && n == 0 {
 		err = fault.New(fault.Conflict, "another process changed it at the same moment")
 	}

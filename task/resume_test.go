@@ -314,3 +314,43 @@ func TestOfTwoThatResumeOneGoesOn(t *testing.T) {
 		t.Errorf("%d went on, b ran %d times: %v", won, c.counts()["b"], errors.Join(errs...))
 	}
 }
+
+// TestTheTimesOfUndoneAttemptsAreKept undoes a step by a retry and another one by a resume that lost its sandbox.
+func TestTheTimesOfUndoneAttemptsAreKept(t *testing.T) {
+	t.Parallel()
+	var c tally
+	r := newRig(t, deeds{
+		"box": func(_ context.Context, r *Run) error {
+			return r.AddSandbox(Sandbox{Name: "box", ID: fmt.Sprint("id-", c.add("box")), Mode: "vm", Type: "local"})
+		},
+		"a": c.flaky(0), "b": c.flaky(1), "z": c.flaky(1),
+	})
+	task := r.task(`[{"id":"box","type":"do"},{"id":"a","type":"do"},{"id":"b","type":"do","retry_config":{"retry_from_step_id":"a"}},{"id":"z","type":"do"}]`)
+	first := r.run(task, Options{})
+	if first.Status != "failed" || first.Steps["z"] != Failed {
+		t.Fatal(first.Status, first.Err)
+	}
+	undone := func() (ids []string) {
+		for _, row := range r.instance(first.Instance).Undone() {
+			if row.StartedAt == "" || row.RecordedAt == "" || row.Status != "success" {
+				t.Errorf("%+v", row)
+			}
+			ids = append(ids, row.StepID)
+		}
+		return ids
+	}
+	if got := undone(); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("after the retry: %v", got)
+	}
+	res, err := r.engine.Resume(t.Context(), task, first.Instance, Options{Keeper: &keeper{gone: map[string]bool{"id-1": true}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.sound(res)
+	if got := undone(); !slices.Equal(got, []string{"a", "box", "a", "b"}) {
+		t.Errorf("after the resume: %v", got)
+	}
+	if _, err = r.engine.Run(t.Context(), task, Options{Instance: first.Instance}); err != nil || len(undone()) != 0 {
+		t.Errorf("begun anew: %v, %v", err, undone())
+	}
+}

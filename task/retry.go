@@ -83,7 +83,7 @@ func (x *execution) rewind(stepCtx context.Context) {
 			next.failures = append(next.failures, retried(b.failedStep()))
 		}
 	}
-	clean, err := x.rec.undo(stepCtx, ids, func(replayed *doc.Object) *delta { return next.audit(x.clean, replayed) })
+	clean, err := x.undo(stepCtx, ids, next)
 	if err != nil {
 		x.log.Error("the steps cannot be undone, so the failure stands", "instance", x.instance, "step", a.step.ID, "error", err)
 		if superseded := (*Superseded)(nil); x.terminal == nil && errors.As(err, &superseded) {
@@ -113,6 +113,7 @@ func (x *execution) goBack(clean *doc.Object, ids []string) {
 		if gone[s.ID] {
 			delete(x.retrying, i)
 			delete(x.classes, s.ID)
+			delete(x.arrived, s.ID)
 		}
 	}
 }

@@ -35,6 +35,7 @@ type Options struct {
 	Metadata        *doc.Object // initial context.metadata (run_group_id, task_id, seed, user_overrides, …), key by key over that of Context
 	AgentModel      string
 	AgentArtifactID string
+	Limits          Limits        // laid over those of the task
 	Observer        Observer      // may be nil
 	Log             *slog.Logger  // nil: the engine's
 	Keeper          SandboxKeeper // nil: what dropped attempts deployed stays until the run's teardown

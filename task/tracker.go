@@ -21,4 +21,5 @@ type Tracked struct {
 	TaskVersion      int64
 	AgentModel       string
 	Metadata         *doc.Object // initial context.metadata; nil when the run goes on from its instance
+	Limits           Limits      // as Options has them
 }

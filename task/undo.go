@@ -18,18 +18,19 @@ func (r *recorder) undo(ctx context.Context, ids []string, audit func(replayed *
 	var clean *doc.Object
 	err := r.docs.Transact(ctx, func(tx document.Store) error {
 		*r = before
-		n, err := tx.Update(ctx, collHeads, r.fence(), document.Update{Set: doc.Of("seq", doc.Int(r.seq+1), "epoch", doc.Int(r.epoch+1))}, false)
+		floors, err := r.raised(ctx, tx, ids)
 		if err != nil {
 			return err
 		}
-		if n == 0 {
-			return r.superseded(ctx, tx, ids[0])
+		if err := r.moveHead(ctx, tx, doc.Of("seq", doc.Int(r.seq+1), "epoch", doc.Int(r.epoch+1), "floors", floors), ids[0]); err != nil {
+			return err
 		}
 		drop := setOf(ids)
 		rows, err := rowsOf(ctx, tx, document.By("instance_id", r.instance, "generation", doc.Int(r.generation)))
 		if err != nil {
 			return err
 		}
+		r.noteUndone(rows, drop)
 		rows = slices.DeleteFunc(rows, func(row Row) bool {
 			return drop[row.StepID] || row.StepID == schedulerRow && audit != nil
 		})
@@ -57,7 +58,11 @@ func (r *recorder) undo(ctx context.Context, ids []string, audit func(replayed *
 			o, _ := v.(*doc.Object)
 			return drop[o.Str("step_id")]
 		})
-		if err := r.write(ctx, tx, clean, &ending{set: doc.Of("attempt_epoch", doc.Int(r.epoch+1)), bumps: 1}); err != nil {
+		set := doc.Of("attempt_epoch", doc.Int(r.epoch+1))
+		if len(r.undone) > 0 {
+			set.Set("undone_attempts", r.undone)
+		}
+		if err := r.write(ctx, tx, clean, &ending{set: set, bumps: 1}); err != nil {
 			return err
 		}
 		r.epoch++
@@ -68,6 +73,31 @@ func (r *recorder) undo(ctx context.Context, ids []string, audit func(replayed *
 		return nil, err
 	}
 	return clean, nil
+}
+
+// raised returns from which epoch on the calls of steps count, once these steps are undone: one that was dispatched before is refused, while
+// those of steps that go on are not.
+func (r *recorder) raised(ctx context.Context, tx document.Store, ids []string) (*doc.Object, error) {
+	head, err := tx.FindOne(ctx, collHeads, r.fence())
+	floors := head.Obj("floors").Clone()
+	for _, id := range ids {
+		floors.Set(id, doc.Int(r.epoch+1))
+	}
+	return floors, err
+}
+
+// keptUndone bounds how many attempts that were undone a record names; the newest are kept.
+const keptUndone = 500
+
+// noteUndone keeps when the steps ran whose rows are dropped, for those who ask where the time of a run went.
+func (r *recorder) noteUndone(rows []Row, drop map[string]bool) {
+	list := slices.Clip(r.undone)
+	for _, row := range rows {
+		if drop[row.StepID] && row.StartedAt != "" {
+			list = append(list, doc.Of("step_id", row.StepID, "status", row.Status, "started_at", row.StartedAt, "recorded_at", row.RecordedAt))
+		}
+	}
+	r.undone = list[max(0, len(list)-keptUndone):]
 }
 
 // dropRows deletes the rows of steps, and forgets how the steps did.

@@ -16,7 +16,7 @@ import (
 // with the context of the old one but the verdicts, names it in metadata.verifies, and has the steps that the old one completed. Verifiers are tried
 // once, also where the task retries them. A verifier that depends on a step which the run never completed, or whose sandbox lives no longer, is
 // left out, has no verdict, and stands with the reason in Result.LeftOut and metadata.verifiers_left_out. Of o, Instance (a fresh id; "" = mint
-// one), Metadata (laid over that of the run: secrets to give again), Keeper (nil: all sandboxes live), Observer and Log count.
+// one), Limits, Metadata (laid over that of the run: secrets to give again), Keeper (nil: all sandboxes live), Observer and Log count.
 //
 // Conflict: the run is still going on, or of another task. Invalid: it has no verifier that could run. NotFound: there is no such run.
 // The result is nil then, and nothing was recorded. Otherwise the result and its error are those of Run. A verification is not to be resumed:
@@ -37,7 +37,8 @@ func (e *Engine) Verify(ctx context.Context, t *Task, id string, o Options) (*Re
 	if err != nil {
 		return nil, err
 	}
-	x := &execution{engine: e, end: len(seeded.Steps), log: e.runLog(o, in.Context.Obj("metadata")), began: e.now(), classes: map[string]Class{}}
+	seeded = o.Limits.over(seeded)
+	x := &execution{engine: e, limits: o.Limits, end: len(seeded.Steps), log: e.runLog(o, in.Context.Obj("metadata")), began: e.now(), classes: map[string]Class{}}
 	x.task, x.scheduler = seeded, NewScheduler(seeded, 0, len(seeded.Steps))
 	again, leftOut, err := x.verifiers(ctx, in, o.Keeper)
 	if err != nil {

@@ -134,6 +134,23 @@ func (r *Run) Sandbox(name string) (Sandbox, error) {
 	return Sandbox{}, fault.New(fault.Invalid, "no sandbox named %q; %s", name, there).WithClass("RuntimeError")
 }
 
+// Agent returns the record of the deployed agent with this name; the error is Invalid, recorded as a RuntimeError, and lists the
+// names that are deployed.
+func (r *Run) Agent(name string) (*doc.Object, error) {
+	var names []string
+	for _, a := range r.Agents() {
+		if a.Str("agent_name") == name {
+			return a, nil
+		}
+		names = append(names, a.Str("agent_name"))
+	}
+	there := "no agent is deployed before this step"
+	if len(names) > 0 {
+		there = "deployed before this step: " + strings.Join(names, ", ")
+	}
+	return nil, fault.New(fault.Invalid, "no agent named %q; %s", name, there).WithClass("RuntimeError")
+}
+
 // AddSandbox appends a record; a name that is taken is an Exists error. It must be the step's last effect: a step that runs
 // at the same time may take the name first, and then this step fails when it ends.
 func (r *Run) AddSandbox(s Sandbox) error {
@@ -157,6 +174,11 @@ func (r *Run) AddAgent(record *doc.Object) error {
 	}
 	r.appendAt(record, []string{"deployed_agents"})
 	return nil
+}
+
+// SetDefaultAgentModel sets the context's default_agent_model: the model of agents for which neither the run nor the step names one.
+func (r *Run) SetDefaultAgentModel(model string) {
+	r.change(func(e *editor) { e.set([]string{"default_agent_model"}, model) })
 }
 
 // AddPromptResponse appends a record to context.prompt_responses. It must be the step's last effect.

@@ -3,6 +3,8 @@ package telemetry
 import (
 	"context"
 	"errors"
+	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -82,6 +84,22 @@ func Open(ctx context.Context, o Options) (traced context.Context, end func() er
 	}, nil
 }
 
+// checkEndpoint refuses an endpoint that is no URL of a host: the exporters take it for one without a name, and say so with every span.
+func checkEndpoint(env func(string) string) error {
+	name := "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+	if env(name) == "" {
+		name = "OTEL_EXPORTER_OTLP_ENDPOINT"
+	}
+	u, err := url.Parse(env(name))
+	switch {
+	case err != nil || u.Host == "" && !strings.Contains(env(name), "://"):
+		return fault.New(fault.Invalid, "%s has no scheme; it is a URL such as http://localhost:4318", name)
+	case u.Host == "" && u.Scheme != "unix":
+		return fault.New(fault.Invalid, "%s names no host; it is a URL such as http://localhost:4318", name)
+	}
+	return nil
+}
+
 // exporter returns the one that the environment asks for, nil when it asks for none.
 func exporter(ctx context.Context, env func(string) string) (trace.SpanExporter, error) {
 	asked := env("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
@@ -91,6 +109,9 @@ func exporter(ctx context.Context, env func(string) string) (trace.SpanExporter,
 	protocol := env("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
 	if protocol == "" {
 		protocol = env("OTEL_EXPORTER_OTLP_PROTOCOL")
+	}
+	if err := checkEndpoint(env); err != nil {
+		return nil, err
 	}
 	var client otlptrace.Client
 	switch protocol {

@@ -150,6 +150,17 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
+	for endpoint, why := range map[string]string{"localhost:4318": "has no scheme", "collector": "has no scheme", "user:word@host:1": "has no scheme", "http://": "names no host", "http:///v1": "names no host"} {
+		for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {
+			for _, protocol := range []string{"", "grpc"} {
+				env := map[string]string{name: endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
+				_, _, err := telemetry.Open(t.Context(), telemetry.Options{Env: func(k string) string { return env[k] }})
+				if err == nil || !strings.Contains(err.Error(), name+" "+why) || strings.Contains(err.Error(), "word") || strings.Contains(err.Error(), "\n") {
+					t.Errorf("%s=%s: %v", name, endpoint, err)
+				}
+			}
+		}
+	}
 }
 
 // TestEndpoint sends spans to a receiver over HTTP, and to one that does not answer.

@@ -34,7 +34,7 @@ func main() {
 		Version: programVersion(), Env: os.Getenv, Dir: dir,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		StdinTerminal: term.IsTerminal(int(os.Stdin.Fd())), StdoutTerminal: term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("TERM") != "dumb",
-		Config: p.load, Open: p.open,
+		Config: p.load, Open: p.open, Shipped: shipped(),
 		Traces: func(ctx context.Context, command, file string) (context.Context, func() error, error) {
 			return telemetry.Open(ctx, telemetry.Options{Env: os.Getenv, File: file, Command: command, Version: programVersion()})
 		},

@@ -44,30 +44,31 @@ func openDocuments(c *config.Config, log *slog.Logger) (document.Store, error) {
 // objectFolder is where the objects of @local entities are kept.
 func objectFolder(c *config.Config) string { return filepath.Join(c.StateRoot(), "object_store") }
 
-func openObjects(c *config.Config) (object.Store, error) {
+// openObjects returns the store of objects, and the stores that it is made of; of those that own a URL the first counts.
+func openObjects(c *config.Config) (object.Store, []object.Store, error) {
 	choice, err := c.Seam("object")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	folder, err := localfs.New(objectFolder(c))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	own := object.Traced(folder)
 	other := choice.Config.Str("root")
 	if other == "" {
-		return own, nil
+		return own, []object.Store{own}, nil
 	}
 	if folder, err = localfs.New(other); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	configured := object.Traced(folder)
 	same, err1 := configured.URL("x")
 	mine, err2 := own.URL("x")
 	if err1 == nil && err2 == nil && same == mine {
-		return own, nil
+		return own, []object.Store{own}, nil
 	}
-	return object.NewRouter(configured, own), nil
+	return object.NewRouter(configured, own), []object.Store{configured, own}, nil
 }
 
 // pin resolves a tag to the digest its registry serves now.

@@ -113,7 +113,7 @@ func (t teardown) Discard(ctx context.Context, instance string, steps []string) 
 	return errors.Join(errs...)
 }
 
-// Describe implements task.Teardown.
+// Describe implements task.Teardown. A sandbox that its provider does not know any more is not up, whatever the record says: it was pruned.
 func (t teardown) Describe(ctx context.Context, instance string, recorded *doc.Object) []task.KeptSandbox {
 	urls, modes := map[string]map[string]string{}, map[string]sandbox.Mode{}
 	for _, s := range task.Sandboxes(recorded) {
@@ -121,12 +121,18 @@ func (t teardown) Describe(ctx context.Context, instance string, recorded *doc.O
 	}
 	var out []task.KeptSandbox
 	for _, x := range t.targets(ctx, instance, recorded) {
+		machine, err := t.sandboxes.Attach(ctx, x.rec)
+		if fault.Is(err, fault.NotFound) {
+			continue
+		}
 		k := task.KeptSandbox{SandboxReport: task.SandboxReport{ID: x.rec.ID, Provider: x.rec.Type, Folder: x.dir}, Record: x.slot + " " + x.rec.Name}
 		if x.dir != "" {
 			k.Endpoints = append(k.Endpoints, [2]string{"folder", x.dir})
 		}
-		if name := t.container(ctx, x.rec); name != "" && modes[x.rec.ID] != sandbox.VM {
-			k.Endpoints = append(k.Endpoints, [2]string{"container", name + "  (docker exec -it " + name + " sh)"})
+		if err == nil && modes[x.rec.ID] != sandbox.VM {
+			if name := machine.Info().ContainerName; name != "" {
+				k.Endpoints = append(k.Endpoints, [2]string{"container", name + "  (docker exec -it " + name + " sh)"})
+			}
 		}
 		var ports []string
 		for p := range urls[x.rec.ID] {
@@ -139,13 +145,4 @@ func (t teardown) Describe(ctx context.Context, instance string, recorded *doc.O
 		out = append(out, k)
 	}
 	return out
-}
-
-// container returns the name of a sandbox's container, "" when it has none or cannot be asked.
-func (t teardown) container(ctx context.Context, rec sandbox.Record) string {
-	m, err := t.sandboxes.Attach(ctx, rec)
-	if err != nil {
-		return ""
-	}
-	return m.Info().ContainerName
 }

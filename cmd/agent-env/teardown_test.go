@@ -85,3 +85,34 @@ func TestTeardownOfOddSandboxes(t *testing.T) {
 		}
 	})
 }
+
+// forgetful is a provider that knows no pruned sandbox and cannot tell of others.
+type forgetful struct{ sandbox.Provider }
+
+func (forgetful) Name() string { return "forgetful" }
+func (forgetful) Close() error { return nil }
+
+func (forgetful) Attach(_ context.Context, id string) (sandbox.Machine, error) {
+	if strings.HasPrefix(id, "pruned") {
+		return nil, fault.New(fault.NotFound, "there is no sandbox %s", id)
+	}
+	return nil, fault.New(fault.Unavailable, "it does not answer")
+}
+
+// TestPrunedSandboxesAreNotUp describes what a run left: a sandbox that is gone although the record names it, and one that nobody can tell of.
+func TestPrunedSandboxesAreNotUp(t *testing.T) {
+	t.Parallel()
+	m, err := sandbox.NewManager(sandbox.Config{Providers: []sandbox.Provider{forgetful{}}, Default: "forgetful", Ledger: sandbox.OpenLedger(filepath.Join(t.TempDir(), "sandboxes.db"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	var list []any
+	for _, id := range []string{"pruned-1", "other-1"} {
+		list = append(list, doc.Of("sandbox_name", id, "sandbox_id", id, "sandbox_mode", "vm", "sandbox_type", "forgetful"))
+	}
+	up := teardown{sandboxes: m}.Describe(t.Context(), "t-1", task.NewContext().Set("deployed_sandboxes", list))
+	if len(up) != 1 || up[0].ID != "other-1" {
+		t.Errorf("still up: %+v", up)
+	}
+}

@@ -13,16 +13,17 @@ import (
 	"strings"
 	"time"
 
+	"agentenv/agent"
 	"agentenv/artifact"
 	"agentenv/bundle"
 	"agentenv/cli"
 	"agentenv/config"
-	"agentenv/examples"
 	"agentenv/fault"
 	"agentenv/sandbox"
 	"agentenv/sandbox/docker"
 	"agentenv/sandbox/engine"
 	"agentenv/sandbox/local"
+	"agentenv/steps/agents"
 	"agentenv/steps/code"
 	"agentenv/steps/files"
 	"agentenv/steps/pending"
@@ -68,7 +69,7 @@ func (p *program) open(ctx context.Context, log *slog.Logger) (_ *cli.Services, 
 	}
 	s.Documents = docs
 	s.Closers = append(s.Closers, docs.Close)
-	objects, err := openObjects(c)
+	objects, parts, err := openObjects(c)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +84,16 @@ func (p *program) open(ctx context.Context, log *slog.Logger) (_ *cli.Services, 
 	}
 	s.Closers = append(s.Closers, s.Sandboxes.Close)
 	s.Reviews = task.NewReviews(docs, time.Now)
-	if s.Registry, err = registry(s); err != nil {
+	granted, err := openGrants(c, s, parts, machine, log)
+	if err != nil {
+		return nil, err
+	}
+	deps, err := openAgents(c, s, objects, granted, machine, log)
+	if err != nil {
+		return nil, err
+	}
+	s.Agents = cli.Agents{Documents: deps.Agents, Instances: agent.NewInstances(docs), Client: deps.Client, Deployer: deps.Deployer}
+	if s.Registry, err = registry(s, deps); err != nil {
 		return nil, err
 	}
 	s.Tasks = task.NewTasks(s.Registry, docs, log, time.Now)
@@ -92,7 +102,7 @@ func (p *program) open(ctx context.Context, log *slog.Logger) (_ *cli.Services, 
 	wireRuns(ctx, s, log)
 	s.Bundles = bundle.NewRunner(bundle.Deps{Registry: s.Registry, Documents: docs, Artifacts: s.Artifacts, Providers: s.Sandboxes,
 		Images: images{machine}, Pin: pin, StateRoot: s.StateRoot, Log: log})
-	if s.Catalog, err = bundle.NewCatalog(distribution, programVersion(), examples.FS); err != nil {
+	if s.Catalog, err = catalog(); err != nil {
 		return nil, err
 	}
 	s.Checks = checks(c, s, machine)
@@ -108,7 +118,7 @@ func mark(stateRoot string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-func registry(s *cli.Services) (*task.Registry, error) {
+func registry(s *cli.Services, a agents.Deps) (*task.Registry, error) {
 	client := &http.Client{}
 	return task.NewRegistry(slices.Concat(
 		sandboxes.Types(sandboxes.Deps{Sandboxes: s.Sandboxes}),
@@ -116,6 +126,7 @@ func registry(s *cli.Services) (*task.Registry, error) {
 		code.Types(code.Deps{Sandboxes: s.Sandboxes, Artifacts: s.Artifacts}),
 		verify.Types(verify.Deps{Sandboxes: s.Sandboxes}),
 		review.Types(review.Deps{Reviews: s.Reviews}),
+		agents.Types(a),
 		pending.Types(),
 	)...)
 }

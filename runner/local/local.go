@@ -95,40 +95,81 @@ func New(d Deps, c Config) *Runner {
 // Submit implements runner.Runner. The version of the task is settled now. Invalid: the request holds a secret itself, and another process is
 // to run it. NotFound: there is no such task.
 func (r *Runner) Submit(ctx context.Context, req runner.Request) (runner.Handle, error) {
-	if paths := runner.RawSecrets(req); len(paths) > 0 && !r.c.Own {
-		return runner.Handle{}, fault.New(fault.Invalid, "%s: a run in the queue takes no secret itself, which would have to be stored; give a reference (secret:NAME or env:NAME), or run it in this process", strings.Join(paths, ", "))
-	}
-	if req.Context != nil && req.Instance != "" {
-		return runner.Handle{}, fault.New(fault.Invalid, "a run either continues an instance or begins with a context of its own, not both")
-	}
-	t, err := r.d.Tasks.Document(ctx, req.TaskID, req.TaskVersion)
+	handles, err := r.SubmitAll(ctx, []runner.Request{req})
 	if err != nil {
 		return runner.Handle{}, err
 	}
-	rec := runner.NewRecord(runner.LocalType, req)
-	if rec.Continues = req.Instance != ""; !rec.Continues {
-		rec.TaskVersion, _ = t.Int("version")
-		rec.Instance = task.NewInstanceID(req.TaskID)
+	return handles[0], nil
+}
+
+// SubmitAll is Submit for many requests, recorded together (see runner.Records.AddAll) in the order given: all of them are taken, or none. An error names the first
+// request that cannot be, by its position from 1, when there are several.
+func (r *Runner) SubmitAll(ctx context.Context, all []runner.Request) ([]runner.Handle, error) {
+	type version struct {
+		id string
+		n  int64
+	}
+	known := map[version]int64{} // which versions were asked for, and found
+	records := make([]*runner.Record, len(all))
+	for i, req := range all {
+		asked := version{req.TaskID, req.TaskVersion}
+		if err := r.acceptable(req); err != nil {
+			return nil, nth(err, i, len(all))
+		}
+		if _, there := known[asked]; !there {
+			t, err := r.d.Tasks.Document(ctx, req.TaskID, req.TaskVersion)
+			if err != nil {
+				return nil, nth(err, i, len(all))
+			}
+			known[asked], _ = t.Int("version")
+		}
+		rec := runner.NewRecord(runner.LocalType, req)
+		if rec.Continues = req.Instance != ""; !rec.Continues {
+			rec.TaskVersion, rec.Instance = known[asked], task.NewInstanceID(req.TaskID)
+		}
+		records[i] = rec
 	}
 	r.mu.Lock()
 	stopping := r.stopping
 	r.mu.Unlock()
 	if stopping {
-		return runner.Handle{}, fault.New(fault.Conflict, "the run of %s is not taken: this runner is stopping", req.TaskID)
+		return nil, fault.New(fault.Conflict, "nothing is taken: this runner is stopping")
 	}
-	if err := r.d.Records.Add(ctx, rec, r.c.Own); err != nil {
-		return runner.Handle{}, err
+	if err := r.d.Records.AddAll(ctx, records, r.c.Own); err != nil {
+		return nil, err
 	}
-	if r.c.Own {
-		h := newHeld(rec)
-		h.request = &req
-		r.beat.add(h)
-		r.mu.Lock()
-		r.own = append(r.own, h)
-		r.mu.Unlock()
+	handles := make([]runner.Handle, len(records))
+	for i, rec := range records {
+		handles[i] = runner.Handle{Run: rec.ID, Instance: rec.Instance}
+		if r.c.Own {
+			h := newHeld(rec)
+			h.request = &all[i]
+			r.beat.add(h)
+			r.mu.Lock()
+			r.own = append(r.own, h)
+			r.mu.Unlock()
+		}
 	}
 	r.nudge()
-	return runner.Handle{Run: rec.ID, Instance: rec.Instance}, nil
+	return handles, nil
+}
+
+// acceptable refuses a request that cannot be recorded.
+func (r *Runner) acceptable(req runner.Request) error {
+	if paths := runner.RawSecrets(req); len(paths) > 0 && !r.c.Own {
+		return fault.New(fault.Invalid, "%s: a run in the queue takes no secret itself, which would have to be stored; give a reference (secret:NAME or env:NAME), or run it in this process", strings.Join(paths, ", "))
+	}
+	if req.Context != nil && req.Instance != "" {
+		return fault.New(fault.Invalid, "a run either continues an instance or begins with a context of its own, not both")
+	}
+	return nil
+}
+
+func nth(err error, i, of int) error {
+	if of == 1 {
+		return err
+	}
+	return fault.At(err, "request %d of %d", i+1, of)
 }
 
 // Status implements runner.Runner.

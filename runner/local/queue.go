@@ -270,5 +270,5 @@ func asked(h *held) runner.Request {
 		meta = &doc.Object{}
 	}
 	return runner.Request{TaskID: h.rec.TaskID, TaskVersion: h.rec.TaskVersion, AgentModel: o.Str("agent_model"), AgentArtifactID: o.Str("agent_artifact_id"),
-		Metadata: meta, Instance: h.rec.Instance, Context: h.rec.Context}
+		Metadata: meta, Instance: h.rec.Instance, Context: h.rec.Context, Limits: h.rec.Limits}
 }

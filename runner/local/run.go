@@ -176,7 +176,7 @@ func recordedOf(in *task.Instance) *doc.Object {
 
 // begin runs a task from its first step, or continues an instance that was there.
 func (r *Runner) begin(h *held, req runner.Request, in *task.Instance) (*task.Result, error) {
-	o := task.Options{Instance: h.rec.Instance, AgentModel: req.AgentModel, AgentArtifactID: req.AgentArtifactID, Context: req.Context, Log: r.d.Log, Keeper: r.d.Teardown}
+	o := task.Options{Instance: h.rec.Instance, AgentModel: req.AgentModel, AgentArtifactID: req.AgentArtifactID, Context: req.Context, Limits: req.Limits, Log: r.d.Log, Keeper: r.d.Teardown}
 	version := h.rec.TaskVersion
 	if h.rec.Continues {
 		if in == nil {

@@ -65,7 +65,7 @@ func (t *Tracker) record(ctx context.Context, tracked task.Tracked) (rec *runner
 		}
 	}
 	rec = runner.NewRecord(runner.LocalType, runner.Request{TaskID: tracked.TaskID, TaskVersion: tracked.TaskVersion, Instance: tracked.Instance,
-		AgentModel: tracked.AgentModel, Metadata: tracked.Metadata})
+		AgentModel: tracked.AgentModel, Metadata: tracked.Metadata, Limits: tracked.Limits})
 	rec.Status = runner.Running
 	return rec, nil, t.records.Add(ctx, rec, true)
 }

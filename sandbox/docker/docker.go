@@ -102,7 +102,10 @@ func (p *Provider) Create(ctx context.Context, id string, s sandbox.Spec) (sandb
 		return nil, err
 	}
 	run := engine.RunSpec{Name: id, Image: s.Image, Env: s.Env, Labels: sandbox.Labels(Name, id, p.o.StateMark, s),
-		Publish: []engine.Publish{{HostIP: loopback, ContainerPort: s.Port}}}
+		Publish: []engine.Publish{{HostIP: loopback, ContainerPort: s.Port}}, End: s.ServesItsCommand, Files: s.Files}
+	if s.ServesItsCommand {
+		run.ExtraHosts = []string{"host.docker.internal:host-gateway"}
+	}
 	if s.CPU != 0 && s.CPU != defaultCPU {
 		run.CPU = s.CPU
 	}

@@ -39,6 +39,7 @@ type RunSpec struct {
 	ReadOnly   bool
 	Tmpfs      map[string]string // folder → mount options
 	Mounts     []mount.Mount     // beside the helper's
+	Files      map[string][]byte // by absolute path: put there before the start, owned by root, for everybody to read
 }
 
 const startPatience = 3 * time.Minute
@@ -71,6 +72,9 @@ func (e *Engine) Run(ctx context.Context, s RunSpec) (*Container, error) {
 		return nil, err
 	}
 	if err = e.checkHelper(ctx, r.ID, s.Image); err == nil && ctx.Err() == nil {
+		err = e.bring(ctx, r.ID, s)
+	}
+	if err == nil && ctx.Err() == nil {
 		err = e.start(sure, r.ID, s)
 	}
 	if err == nil && ctx.Err() != nil {

@@ -224,7 +224,7 @@ func (p *Provider) startContainer(ctx context.Context, m *machine, s sandbox.Spe
 		if err != nil {
 			return err
 		}
-		run := engine.RunSpec{Name: name, Image: s.Image, Env: s.Env, Labels: sandbox.Labels(Name, m.id, p.o.StateMark, s)}
+		run := engine.RunSpec{Name: name, Image: s.Image, Env: s.Env, Labels: sandbox.Labels(Name, m.id, p.o.StateMark, s), End: s.ServesItsCommand, Files: s.Files}
 		for _, ip := range ips {
 			run.Publish = append(run.Publish, engine.Publish{HostIP: ip, HostPort: ports[0], ContainerPort: s.Port})
 		}

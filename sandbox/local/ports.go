@@ -110,23 +110,38 @@ func bindable(port int) (bool, error) {
 	return err == nil, err
 }
 
+const loopback = "127.0.0.1"
+
 // hostIPs returns the addresses that containers publish on: loopback, and what containers reach this machine by.
 func hostIPs(ctx context.Context, e *engine.Engine) ([]string, error) {
-	ips := []string{"127.0.0.1"}
+	ips := []string{loopback}
+	bridge, err := Bridge(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	if bridge != "" && bridge != loopback {
+		ips = append(ips, bridge)
+	}
+	return ips, nil
+}
+
+// Bridge returns the address of this machine by which containers of an engine reach it: what host.docker.internal means to them. It is loopback where the engine
+// runs them in a virtual machine that brings them there, and "" for an engine whose bridge is not on this machine.
+func Bridge(ctx context.Context, e *engine.Engine) (string, error) {
 	if !onLinux || e.Desktop() {
-		return ips, nil
+		return loopback, nil
 	}
 	gateway, err := e.Bridge(ctx)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	if gateway == "" {
 		gateway = docker0()
 	}
-	if gateway != "" && gateway != ips[0] && onThisMachine(gateway) {
-		ips = append(ips, gateway)
+	if gateway == "" || !onThisMachine(gateway) {
+		return "", nil
 	}
-	return ips, nil
+	return gateway, nil
 }
 
 // docker0 returns the address of the default bridge's interface, for engines that do not report it.

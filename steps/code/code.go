@@ -21,6 +21,7 @@ import (
 	"agentenv/fault"
 	"agentenv/sandbox"
 	"agentenv/sandbox/place"
+	"agentenv/steps/target"
 	"agentenv/store/doc"
 	"agentenv/task"
 )
@@ -55,7 +56,7 @@ type Deps struct {
 func Types(d Deps) []*task.StepType {
 	return []*task.StepType{{
 		Name:    "run_code",
-		Summary: "Run a Python function of an artifact in a sandbox and keep its JSON result",
+		Summary: "Run a Python function of an artifact in a sandbox, or where an agent works, and keep its JSON result",
 		Family:  "code",
 		Doc: "Calls `entrypoint(input)` of the script with python3 in the sandbox (in its container, as root, when it was deployed in container mode). `input` holds `args` and " +
 			"`results`, the results of earlier run_code steps. What it returns is kept under `result_id`. The image needs a python3 of version 3.9 or newer.",
@@ -86,11 +87,8 @@ func Types(d Deps) []*task.StepType {
 			return nil
 		},
 		Unsupported: func(s *task.Step) string {
-			switch a := s.Action.(*runCode); {
-			case a.env != "":
+			if s.Action.(*runCode).env != "" {
 				return "run_code on an env (env_id)"
-			case a.sandbox == "":
-				return "run_code on an agent; name a sandbox with sandbox_name"
 			}
 			return ""
 		},
@@ -105,6 +103,7 @@ type runCode struct {
 	resultID         string
 	seconds          float64
 	sandbox, env     string
+	agent            string // where neither sandbox nor env is named
 }
 
 func parse(d Deps, id string, f *doc.Object) (task.Action, *doc.Object, error) {
@@ -142,6 +141,7 @@ func parse(d Deps, id string, f *doc.Object) (task.Action, *doc.Object, error) {
 		}
 		return s
 	}
+	a.agent = agent
 	stored := f.Clone().Set("entrypoint", a.entrypoint).Set("args", a.args).Set("result_id", a.resultID).Set("timeout_seconds", limit).
 		Set("env_id", text(a.env)).Set("agent_name", text(agent)).Set("sandbox_name", text(a.sandbox))
 	return a, stored, nil
@@ -168,16 +168,15 @@ func (a *runCode) run(ctx context.Context, r *task.Run) (any, error) {
 	if len(s.skipped) > 0 {
 		r.Log.Info("members that are no .py files are not staged: " + list(s.skipped))
 	}
-	rec, err := r.Sandbox(a.sandbox)
+	record, err := target.Of(r, a.sandbox, a.agent)
 	if err != nil {
 		return nil, err
 	}
-	record := sandbox.Record{Name: rec.Name, ID: rec.ID, Type: rec.Type, Mode: sandbox.Mode(rec.Mode)}
 	p, err := a.deps.Sandboxes.Place(ctx, record, "")
 	if err != nil {
 		return nil, err
 	}
-	r.Log.Info("running code", "sandbox", rec.ID, "mode", rec.Mode, "entry", s.entry)
+	r.Log.Info("running code", "sandbox", record.ID, "mode", record.Mode, "entry", s.entry)
 	python, err := p.LookPath(ctx, "python3")
 	if fault.Is(err, fault.NotFound) {
 		return nil, failed("there is no python3 in %s; run_code needs an image with Python 3.9 or newer", p)
@@ -185,7 +184,7 @@ func (a *runCode) run(ctx context.Context, r *task.Run) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir := runDir(rec, r.StepID)
+	dir := runDir(record, r.StepID)
 	if err := a.stage(ctx, r, p, dir, s); err != nil {
 		return nil, err
 	}
@@ -207,14 +206,14 @@ var plain = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$`)
 
 // runDir returns a folder that no earlier execution used, so that nothing an earlier one left can be read. On a VM-mode
 // sandbox its name ends in the sandbox's id, by which the provider finds it when the sandbox ends.
-func runDir(rec task.Sandbox, step string) string {
+func runDir(rec sandbox.Record, step string) string {
 	var b [6]byte
 	rand.Read(b[:])
 	if !plain.MatchString(step) {
 		step = "step"
 	}
 	root := "/tmp/agent_env_run_code"
-	if rec.Mode == string(sandbox.VM) {
+	if rec.Mode == sandbox.VM {
 		root += "-" + rec.ID
 	}
 	return root + "/" + step + "-" + hex.EncodeToString(b[:])

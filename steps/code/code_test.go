@@ -6,6 +6,7 @@ import (
 
 	"agentenv/artifact"
 	"agentenv/fault"
+	"agentenv/sandbox"
 	"agentenv/store/doc"
 	"agentenv/task"
 )
@@ -91,12 +92,12 @@ func TestStoredArgs(t *testing.T) {
 }
 
 func TestRunFolder(t *testing.T) {
-	box := task.Sandbox{ID: "local-1", Mode: "vm"}
+	box := sandbox.Record{ID: "local-1", Mode: sandbox.VM}
 	a, b := runDir(box, "step one/../x"), runDir(box, "code")
 	if !strings.HasPrefix(a, "/tmp/agent_env_run_code-local-1/step-") || !strings.HasPrefix(b, "/tmp/agent_env_run_code-local-1/code-") || b == runDir(box, "code") {
 		t.Error(a, b)
 	}
-	box.Mode = "container"
+	box.Mode = sandbox.Container
 	if c := runDir(box, "code"); !strings.HasPrefix(c, "/tmp/agent_env_run_code/code-") {
 		t.Error(c)
 	}

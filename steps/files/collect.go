@@ -1,6 +1,7 @@
 package files
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -21,7 +22,7 @@ const (
 func collectType(d Deps) *task.StepType {
 	return &task.StepType{
 		Name:    "collect_artifacts",
-		Summary: "Copy produced files out of a sandbox into a file_artifact_universe",
+		Summary: "Copy produced files out of a sandbox, or from where an agent works, into a file_artifact_universe",
 		Family:  "files",
 		Doc: "What to collect: the run's override, the manifest of a step, the seed column, or `artifact_paths`; with none of them every regular file below " +
 			"`base_path`. An entry is a file, a folder (everything below it), or a pattern (`*`, `**`, `?`, `[…]`, `{a,b}`) when no file has that very " +
@@ -52,11 +53,8 @@ func collectType(d Deps) *task.StepType {
 		},
 		Check: func(s *task.Step) []string { return absolute("base_path", s.Action.(*collect).base) },
 		Unsupported: func(s *task.Step) string {
-			switch a := s.Action.(*collect); {
-			case a.env != "":
+			if s.Action.(*collect).env != "" {
 				return "collect_artifacts from an env (env_id)"
-			case a.sandbox == "":
-				return "collect_artifacts from an agent; name a sandbox with sandbox_name"
 			}
 			return ""
 		},
@@ -66,6 +64,7 @@ func collectType(d Deps) *task.StepType {
 type collect struct {
 	deps                    Deps
 	sandbox, container, env string
+	agent                   string // where neither sandbox nor env is named
 	base, seedKey           string
 	paths                   []string
 	manifest, suffix        string
@@ -82,6 +81,7 @@ func parseCollect(f *doc.Object) (*collect, *doc.Object, error) {
 	slices.Sort(a.exclude)
 	a.exclude = slices.Compact(a.exclude)
 	agent := f.Str("agent_name")
+	a.agent = cmp.Or(agent, defaultAgent)
 	chosen := agent != "" && agent != defaultAgent
 	bad := func(text string) (*collect, *doc.Object, error) {
 		return nil, nil, fault.New(fault.Invalid, "%s", text)
@@ -127,7 +127,7 @@ func (a *collect) execute(ctx context.Context, r *task.Run) error {
 	if err != nil {
 		return err
 	}
-	p, err := a.deps.target(ctx, r, a.sandbox, a.container)
+	p, err := a.deps.target(ctx, r, a.sandbox, a.container, a.agent)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"agentenv/fault"
 	"agentenv/sandbox"
 	"agentenv/sandbox/place"
+	"agentenv/steps/target"
 	"agentenv/store/doc"
 	"agentenv/task"
 )
@@ -31,17 +32,16 @@ func Types(d Deps) []*task.StepType {
 // defaultAgent is the agent name that never counts as chosen by the author.
 const defaultAgent = "default-agent"
 
-// target finds where a step acts that names a sandbox, and optionally a container started on it.
-func (d Deps) target(ctx context.Context, r *task.Run, name, container string) (place.Place, error) {
-	rec, err := r.Sandbox(name)
+// target finds where a step acts that names a sandbox, and optionally a container started on it, or else an agent.
+func (d Deps) target(ctx context.Context, r *task.Run, name, container, agent string) (place.Place, error) {
+	record, err := target.Of(r, name, agent)
 	if err != nil {
 		return nil, err
 	}
 	if container != "" && !started(r, name, container) {
 		return nil, fault.New(fault.Invalid, "container %q is not in metadata.deployed_docker_containers for sandbox %q: no step of this run started it there", container, name)
 	}
-	record := sandbox.Record{Name: rec.Name, ID: rec.ID, Type: rec.Type, Mode: sandbox.Mode(rec.Mode)}
-	r.Log.Info("acting on a sandbox", "sandbox", rec.ID, "mode", rec.Mode, "container", container)
+	r.Log.Info("acting on a sandbox", "sandbox", record.ID, "mode", record.Mode, "container", container, "agent", agent)
 	return d.Sandboxes.Place(ctx, record, container)
 }
 

@@ -3,6 +3,7 @@ package files
 import (
 	"context"
 	"net/http"
+	"path"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -30,7 +31,7 @@ const listedFiles = 200
 func loadType(d Deps) *task.StepType {
 	return &task.StepType{
 		Name:    "load_artifact",
-		Summary: "Stage artifacts and URLs into a sandbox",
+		Summary: "Stage artifacts and URLs into a sandbox or where an agent works",
 		Family:  "files",
 		Doc: "Files land below `destination_path`, owned by root, folders 0755 and files 0644. Existing files are replaced " +
 			"whole. In a sandbox recorded as a container they land in its container, in vm mode on its host. What was staged is checked: count, size and " +
@@ -82,13 +83,7 @@ func loadType(d Deps) *task.StepType {
 			return append(absolute("destination_path", a.destination), a.nothingNamed()...)
 		},
 		Unsupported: func(s *task.Step) string {
-			a := s.Action.(*load)
-			switch {
-			case a.sandbox == "" && a.agent != "":
-				return "load_artifact into an agent; name a sandbox with sandbox_name"
-			case a.sandbox == "":
-				return "load_artifact into an env; name a sandbox with sandbox_name"
-			case a.env != "":
+			if s.Action.(*load).env != "" {
 				return "load_artifact into an env (env_id)"
 			}
 			return ""
@@ -261,7 +256,7 @@ func (a *load) execute(ctx context.Context, r *task.Run) error {
 	if len(loads)+len(a.urls) == 0 {
 		return nil
 	}
-	p, err := a.deps.target(ctx, r, a.sandbox, a.container)
+	p, err := a.deps.target(ctx, r, a.sandbox, a.container, a.agent)
 	if err != nil {
 		return err
 	}
@@ -321,6 +316,8 @@ func (a *load) stage(ctx context.Context, r *task.Run, p place.Place, art artifa
 	case dest != "":
 	case isEnv:
 		dest = environmentFolder
+	case a.sandbox == "":
+		dest = urlFolder
 	default:
 		dest = sandboxFolder
 	}
@@ -351,9 +348,17 @@ func (a *load) stage(ctx context.Context, r *task.Run, p place.Place, art artifa
 			"file_count", doc.Int(len(names)), "files", names[:min(len(names), listedFiles)]), "loaded_environment_artifacts")
 		return bytes, nil
 	}
-	r.Append(doc.Of("id", id, "version", version, "artifact_type", art.Type(), "env_id", textOrNull(a.env), "agent_name", textOrNull(a.agent),
-		"sandbox_name", textOrNull(a.sandbox), "container_name", textOrNull(a.container), "destination_path", dest, "files", names),
-		"loaded_file_artifact_universes")
+	loaded := doc.Of("id", id, "version", version, "artifact_type", art.Type(), "env_id", textOrNull(a.env), "agent_name", textOrNull(a.agent))
+	if a.sandbox != "" {
+		loaded.Set("sandbox_name", a.sandbox).Set("container_name", textOrNull(a.container)).Set("destination_path", dest).Set("files", names)
+	} else {
+		at := &doc.Object{}
+		for _, f := range placed {
+			at.Set(f.Name, path.Join(dest, f.Name))
+		}
+		loaded.Set("destination_path", dest).Set("files", at)
+	}
+	r.Append(loaded, "loaded_file_artifact_universes")
 	return bytes, nil
 }
 

@@ -53,9 +53,6 @@ func has(fields []task.Field, name string) bool {
 
 // refFields returns the top-level fields a reference needs in the table.
 func refFields(r task.Ref) []task.Field {
-	if r.Walk != "" {
-		return []task.Field{{Name: r.Walk, Kind: task.List}}
-	}
 	for i, c := range r.Path {
 		switch c {
 		case '.':
@@ -99,31 +96,16 @@ const (
 )
 
 var table = []row{
-	{name: "add_skills", family: "agents", summary: "Give a deployed agent skills, command-line tools and file sets", refs: []task.Ref{
-		pinned("skills[].skill_artifact_id", "artifact", "skill_artifact_version", "skill"),
-		{Path: "cli_artifact_ids[]", Kind: "artifact", ArtifactType: "cli"}, {Path: "file_artifact_universe_ids[]", Kind: "artifact", ArtifactType: files}}},
-	{name: "agent_prompt_response_verifier", family: "verify", summary: "Check an agent's reply by fixed rules", required: []string{"prompt_id"}, verifier: true},
 	{name: "apply_server_config", family: "envs", summary: "Apply behaviour settings to an env's servers", required: []string{"env_id", "directives"}, refs: []task.Ref{env()}},
 	{name: "build_mcp_cli", family: "envs", summary: "Make a command-line tool of an env's tools", required: []string{"env_id", "command_name"}, refs: []task.Ref{env(), output("cli_artifact_id", "cli")}},
 	{name: "combine_universe_verdicts", family: "validate", summary: "Merge two verdicts on a universe", required: []string{"env_id", "universe_artifact_id", "universe_artifact_version", "judge_verifier_id"},
 		refs: []task.Ref{env(), pinned("universe_artifact_id", "artifact", "universe_artifact_version", "")}},
-	{name: "deploy_agent", family: "agents", summary: "Deploy an A2A agent in a sandbox of its own and connect it to envs",
-		refs: []task.Ref{{Path: "env_ids[]", Kind: "env"}, agentRef(), pinned("agent_snapshot_files_artifact_id", "artifact", "agent_snapshot_files_artifact_version", files)},
-		user: []string{"a2a_agent_id", "a2a_agent_version", "env_vars", "sandbox_type", "litellm_base_url"}},
 	{name: "deploy_env", family: "envs", summary: "Deploy an environment", required: []string{"env_id"},
 		refs: []task.Ref{pinned("env_id", "env", "env_version", ""), pinned("artifact_id", "artifact", "artifact_version", "")},
 		user: []string{"sandbox_type", "env_state_type", "env_state_instance_id"}},
-	{name: "deploy_human_agent", family: "agents", summary: "Register a person's A2A endpoint as an agent", user: []string{"a2a_url"}},
 	{name: "env_outcome_verifier", family: "verify", summary: "Run a verifier script against an env", required: []string{"env_id", "file_artifact_id"},
 		refs: []task.Ref{env(), pinned("file_artifact_id", "artifact", "file_artifact_version", "file")}, verifier: true},
-	{name: "install_agent", family: "agents", summary: "Install an A2A agent into a running container or host", required: []string{"sandbox_name"}, refs: []task.Ref{agentRef()},
-		user: []string{"a2a_agent_id", "a2a_agent_version"}},
 	{name: "modify_env_tool_access", family: "envs", summary: "Allow or forbid a role tools of an env", required: []string{"env_id", "action", "role", "tools"}, refs: []task.Ref{env()}},
-	{name: "peer_agents", family: "agents", summary: "Let agents message each other", required: []string{"peerings"}},
-	{name: "prompt_agent", family: "agents", summary: "Prompt an agent and keep its reply and trajectory", refs: []task.Ref{{Path: "snapshot_config.env_id", Kind: "env"}},
-		user: []string{"model", "model_params", "effort", "max_thinking_tokens", "harness", "user_model", "trajectory_output_prefix"}},
-	{name: "register_agent_triggers", family: "agents", summary: "Register triggers on an agent", required: []string{"agent_name", "triggers"},
-		refs: []task.Ref{{Path: "env_id", Kind: "env", Walk: "triggers"}}},
 	{name: "register_env_triggers", family: "envs", summary: "Register triggers on an env", required: []string{"env_id", "triggers"}, refs: []task.Ref{env()}},
 	{name: "reset_env", family: "envs", summary: "Bring an env back to a clean state", required: []string{"env_id"}, refs: []task.Ref{env()}},
 	{name: "rubrics_verifier", family: "verify", summary: "Let a judge grade a reply by criteria", required: []string{"criteria", "prompt_id"}, refs: []task.Ref{{Path: "judge_a2a_agent_id", Kind: "agent"}},
@@ -132,8 +114,6 @@ var table = []row{
 	{name: "run_container_unit_tests_verifier", family: "verify", summary: "Grade by a test command in a task's container", required: []string{"sandbox_name", "container_name", "command"}, verifier: true},
 	{name: "run_docker_container", family: "sandboxes", summary: "Build and run a container on a VM-mode sandbox", required: []string{"sandbox_name"},
 		refs: []task.Ref{pinned("docker_context_artifact_id", "artifact", "docker_context_artifact_version", files)}, user: []string{"docker_context_url"}},
-	{name: "snapshot_agent_state", family: "agents", summary: "Keep an agent's conversation state as an artifact", required: []string{"artifact_id", "prompt_id"},
-		refs: []task.Ref{output("artifact_id", files), env(), {Path: "universe_artifact_id", Kind: "artifact", ArtifactType: universe}}},
 	{name: "snapshot_env", family: "envs", summary: "Export an env's live state as an environment universe", required: []string{"env_id"},
 		refs: []task.Ref{env(), output("snapshot_id", universe), {Path: "original_universe_artifact_id", Kind: "artifact", ArtifactType: universe}}, user: []string{"env_instance_id"}},
 	{name: "sync_env_clock", family: "envs", summary: "Set an env's virtual clock", required: []string{"env_id", "virtual_time"}, refs: []task.Ref{env()}},

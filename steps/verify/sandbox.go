@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"agentenv/pattern"
 	"agentenv/sandbox"
 	"agentenv/sandbox/place"
+	"agentenv/steps/target"
 	"agentenv/store/doc"
 	"agentenv/task"
 )
@@ -33,7 +35,7 @@ const (
 func sandboxType(d Deps) *task.StepType {
 	return &task.StepType{
 		Name:    "verify_sandbox",
-		Summary: "Check files, folders, contents and shell commands in a sandbox and score the result",
+		Summary: "Check files, folders, contents and shell commands in a sandbox, or where an agent works, and score the result",
 		Family:  "verify",
 		Doc: "Each entry of `criteria` is one row: `probe_file_exists` and `probe_dir_exists` (`paths`), `probe_file_contains` (`paths`, `expected`: a " +
 			"regular expression as Python's `re` reads it, found anywhere), `bash_cmd_succeeds` (`bash_cmd`: exit 0). Relative paths start at `base_dir`. Path and content " +
@@ -58,7 +60,8 @@ func sandboxType(d Deps) *task.StepType {
 		},
 		Parse: func(id string, f *doc.Object) (task.Action, *doc.Object, error) {
 			stored, vid := withVerifierID(f)
-			a := &verifySandbox{deps: d, id: vid, how: f.Str("score_aggregator"), base: f.Str("base_dir"), sandbox: strings.TrimSpace(f.Str("sandbox_name"))}
+			a := &verifySandbox{deps: d, id: vid, how: f.Str("score_aggregator"), base: f.Str("base_dir"), sandbox: strings.TrimSpace(f.Str("sandbox_name")),
+				agent: cmp.Or(f.Str("agent_name"), defaultAgent)}
 			if agent := f.Str("agent_name"); a.sandbox != "" {
 				if agent != "" && agent != defaultAgent {
 					return nil, nil, fault.New(fault.Invalid, "verify_sandbox takes sandbox_name or agent_name, not both")
@@ -87,12 +90,6 @@ func sandboxType(d Deps) *task.StepType {
 			}
 			return out
 		},
-		Unsupported: func(s *task.Step) string {
-			if s.Fields.Str("sandbox_name") == "" {
-				return "verify_sandbox on an agent; name a sandbox with sandbox_name"
-			}
-			return ""
-		},
 	}
 }
 
@@ -100,6 +97,7 @@ type verifySandbox struct {
 	deps          Deps
 	id, how       string
 	base, sandbox string
+	agent         string // where no sandbox is named
 	seconds       float64
 	criteria      []*doc.Object
 	// Of a stored task: why no row can pass, and why no command can run in base_dir.
@@ -128,7 +126,7 @@ func (a *verifySandbox) readLimit(v any) {
 
 // Execute runs the probes in order and records rows and score.
 func (a *verifySandbox) Execute(ctx context.Context, r *task.Run) error {
-	rec, err := r.Sandbox(a.sandbox)
+	record, err := target.Of(r, a.sandbox, a.agent)
 	if err != nil {
 		return fault.At(err, "verify_sandbox %q", r.StepID)
 	}
@@ -141,8 +139,7 @@ func (a *verifySandbox) Execute(ctx context.Context, r *task.Run) error {
 	if err := checkWeights(a.how, weighed); err != nil {
 		return fault.At(err, "verify_sandbox %q", r.StepID)
 	}
-	r.Log.Info("verifying", "sandbox", rec.ID, "mode", rec.Mode)
-	record := sandbox.Record{Name: rec.Name, ID: rec.ID, Type: rec.Type, Mode: sandbox.Mode(rec.Mode)}
+	r.Log.Info("verifying", "sandbox", record.ID, "mode", record.Mode)
 	p, err := a.deps.Sandboxes.Place(ctx, record, "")
 	if err != nil {
 		return fault.At(err, "verify_sandbox %q", r.StepID)

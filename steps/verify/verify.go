@@ -16,7 +16,7 @@ type Deps struct {
 
 // Types returns the step types of this package.
 func Types(d Deps) []*task.StepType {
-	return []*task.StepType{sandboxType(d), aggregateType()}
+	return []*task.StepType{sandboxType(d), aggregateType(), responseType()}
 }
 
 func verifierField() task.Field {

@@ -71,7 +71,7 @@ func TestVerifySandboxFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, there := s.Fields.Get("sandbox_name"); there || s.Fields.Str("agent_name") != "default-agent" || s.Kind.Unsupported(s) == "" {
+	if _, there := s.Fields.Get("sandbox_name"); there || s.Fields.Str("agent_name") != "default-agent" || s.Action.(*verifySandbox).agent != "default-agent" {
 		t.Errorf("a blank sandbox_name is unset, the agent is kept: %s", doc.Canonical(s.Fields))
 	}
 	for text, want := range map[string]string{

@@ -67,14 +67,15 @@ func TestBadBundles(t *testing.T) {
 			wants: []string{"tasks/t.json", "'a'", "no Docker Engine answers at unix:///nowhere/docker.sock", "DOCKER_HOST", "start it"}},
 		"no engine for docker": {task: `[{"id":"a","type":"deploy_sandbox","sandbox_name":"b","sandbox_mode":"container","image":"x","port":80,"sandbox_type":"docker"}]`, env: "DOCKER_HOST=unix:///nowhere/docker.sock",
 			wants: []string{"tasks/t.json", "'a'", "no Docker Engine answers at unix:///nowhere/docker.sock", "DOCKER_HOST", "start it"}},
-		"vm on docker":       {task: `[` + vm + `]`, args: []string{"--sandbox", "docker"}, wants: []string{"tasks/t.json", "'box'", "docker", "--sandbox local"}},
-		"agent step":         {task: `[` + vm + `,{"id":"p","type":"prompt_agent","agent_name":"x","prompt":"hi"}]`, wants: []string{"tasks/t.json", "'p'", "prompt_agent", "not supported yet"}},
-		"retry":              {task: `[{"id":"box","type":"deploy_sandbox","sandbox_name":"box","sandbox_mode":"vm","retry_config":{"max_attempts":2}}]`, wants: []string{"tasks/t.json", `"box"`, "retry_config", "retry_from_step_id", "missing"}},
-		"agent option":       {task: `[` + vm + `]`, args: []string{"--agent", "claude"}, wants: []string{"--agent", "claude", "not supported yet"}},
-		"load into an agent": {task: `[` + vm + `,{"id":"l","type":"load_artifact","agent_name":"x","artifact_id":"a"}]`, more: kit.Files{"artifacts/a/x": "x"}, wants: []string{"tasks/t.json", "'l'", "agent", "not supported yet"}},
-		"no such task":       {task: `[` + vm + `]`, args: []string{"--task", "zz"}, wants: []string{"--task", "'zz'", "'t'"}},
-		"no such provider":   {task: `[` + vm + `]`, args: []string{"--sandbox", "modal"}, wants: []string{`"modal"`, "docker, local"}},
-		"link out":           {task: `[` + vm + `,{"id":"l","type":"load_artifact","sandbox_name":"box","artifact_id":"a"}]`, more: kit.Files{"artifacts/a/x": "->/etc/passwd"}, wants: []string{"artifacts/a", "/etc/passwd", "outside the bundle"}},
+		"vm on docker": {task: `[` + vm + `]`, args: []string{"--sandbox", "docker"}, wants: []string{"tasks/t.json", "'box'", "docker", "--sandbox local"}},
+		"a step to come": {task: `[` + vm + `,{"id":"p","type":"run_container_unit_tests_verifier","sandbox_name":"box","container_name":"c","command":"true"}]`,
+			wants: []string{"tasks/t.json", "'p'", "run_container_unit_tests_verifier", "not supported yet"}},
+		"retry":            {task: `[{"id":"box","type":"deploy_sandbox","sandbox_name":"box","sandbox_mode":"vm","retry_config":{"max_attempts":2}}]`, wants: []string{"tasks/t.json", `"box"`, "retry_config", "retry_from_step_id", "missing"}},
+		"agent option":     {task: `[` + vm + `]`, args: []string{"--agent", "claude"}, wants: []string{"--agent", "'claude' would take nobody's place"}},
+		"load into an env": {task: `[` + vm + `,{"id":"l","type":"load_artifact","env_id":"x","artifact_id":"a"}]`, more: kit.Files{"artifacts/a/x": "x"}, wants: []string{"tasks/t.json", "'l'", "env", "not supported yet"}},
+		"no such task":     {task: `[` + vm + `]`, args: []string{"--task", "zz"}, wants: []string{"--task", "'zz'", "'t'"}},
+		"no such provider": {task: `[` + vm + `]`, args: []string{"--sandbox", "modal"}, wants: []string{`"modal"`, "docker, local"}},
+		"link out":         {task: `[` + vm + `,{"id":"l","type":"load_artifact","sandbox_name":"box","artifact_id":"a"}]`, more: kit.Files{"artifacts/a/x": "->/etc/passwd"}, wants: []string{"artifacts/a", "/etc/passwd", "outside the bundle"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -114,7 +114,7 @@ func storedTalk(t *testing.T) *kit.User {
 	t.Helper()
 	u := kit.NewUser(t)
 	kit.Write(t, u.Home, kit.Files{"talk.json": played})
-	u.OK(program, "task", "create", "talk.json", "--id", "talk")
+	u.OK(program, "task", "create", "talk.json", "--id", "talk", "--skip-validation") // the agent is played from outside: nobody stored it
 	return u
 }
 
@@ -172,6 +172,29 @@ func TestEpisodeServerKilled(t *testing.T) {
 	if in := stored(t, u, id); kit.At(in, "status") != "cancelled" {
 		t.Errorf("%v", in)
 	}
+	if _, err := os.Stat(s.tokenFile); err != nil {
+		t.Fatal(err)
+	}
+	next := serveEpisodes(t, u, "--task", "talk", "--turn-timeout", "1s")
+	if _, err := os.Stat(s.tokenFile); !os.IsNotExist(err) && next.tokenFile != s.tokenFile {
+		t.Errorf("the token of the server that was killed: %v", err)
+	}
+	id = next.begin()
+	if end := next.post("/"+id+"/next", `{"after":1,"wait_seconds":30}`); end["done"] != true {
+		t.Errorf("a turn that nobody ended: %v", end)
+	}
+	if r := next.post("/"+id+"/result", `{"wait_seconds":30}`); r["outcome_class"] != "timed_out" {
+		t.Errorf("a turn that nobody ended: %v", r)
+	}
+	if err := next.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if code := next.ended(); code != 130 {
+		t.Errorf("exit code %d", code)
+	}
+	if left, err := os.ReadDir(filepath.Join(u.State, "episodes")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
 }
 
 func TestEpisodeServeRefuses(t *testing.T) {
@@ -186,6 +209,7 @@ func TestEpisodeServeRefuses(t *testing.T) {
 		{1, "nope not found", []string{"--task", "nope"}},
 		{1, "task 'talk' can't run as an episode: agent 'zoe' is not prompted, those that are: 'default-agent'", []string{"--task", "talk", "--agent", "zoe"}},
 		{1, `"0.0.0.0:0" is not an address of this machine alone`, []string{"--task", "talk", "--listen", "0.0.0.0:0"}},
+		{2, "--turn-timeout must be at least 1s, not 0s", []string{"--task", "talk", "--turn-timeout", "0s"}},
 		{1, "versions begin at 1", []string{"--task", "talk", "--version", "0"}},
 	} {
 		if r := u.Run(program, append([]string{"episode", "serve"}, c.args...)...); r.Code != c.code || !strings.Contains(r.Stderr, c.want) || r.Stdout != "" {

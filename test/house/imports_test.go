@@ -29,7 +29,7 @@ var rooms = map[string]string{
 	"examples":  "",
 	"cli":       "fault telemetry store config task agent env artifact sandbox bundle runner episode protocol",
 	"cmd":       "fault telemetry store config task artifact sandbox bundle runner episode cli steps examples agent env protocol",
-	"bench":     "fault telemetry store config task artifact sandbox steps",
+	"bench":     "fault telemetry store config task artifact agent sandbox steps protocol",
 	"test":      "fault telemetry store config task agent env artifact sandbox bundle runner cli steps examples protocol",
 }
 

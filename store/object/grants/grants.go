@@ -18,11 +18,12 @@ import (
 )
 
 const (
-	// MinLifetime and MaxLifetime bound what a grant may be asked to last.
+	// MinLifetime is the least that may be configured as the lifetime of grants.
 	MinLifetime = 15 * time.Minute
 	// DefaultLifetime is how long a grant lasts when the caller names nothing.
 	DefaultLifetime = 12 * time.Hour
-	MaxLifetime     = 14 * 24 * time.Hour
+	// MaxLifetime is the most that a grant may be asked to last.
+	MaxLifetime = 14 * 24 * time.Hour
 
 	startLimit = 10 * time.Second
 	grantsPath = "/v1/grants/"

@@ -1,0 +1,301 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"agentenv/agent"
+	"agentenv/agent/deploy"
+	"agentenv/fault"
+	"agentenv/protocol/card"
+	"agentenv/store/doc"
+)
+
+// Agents is what the commands on agents work with.
+type Agents struct {
+	Documents *agent.Documents
+	Instances *agent.Instances
+	Client    *agent.Client
+	Deployer  *deploy.Deployer
+}
+
+// ShippedAgent is an agent in the program.
+type ShippedAgent struct {
+	Name, Summary string
+	Serve         func(ctx context.Context) error // until ctx ends
+}
+
+func (a *App) agentCommand() *cobra.Command {
+	return newGroup("a2a-agent", "Agents: servers that speak A2A, deployed in sandboxes",
+		a.agentPut(), a.agentGet(), a.agentList(), a.agentDeploy(), a.agentInstance(), a.agentSkill(), a.agentValidate(), a.agentServe())
+}
+
+// pairs reads KEY=VALUE flags; a key twice is an error.
+func pairs(flag string, list []string) (*doc.Object, error) {
+	o := doc.Of()
+	for _, s := range list {
+		k, v, ok := strings.Cut(s, "=")
+		switch _, twice := o.Get(k); {
+		case !ok || k == "":
+			return nil, fault.New(fault.Invalid, "--%s takes KEY=VALUE", flag)
+		case twice:
+			return nil, fault.New(fault.Invalid, "--%s gives %s twice", flag, k)
+		}
+		o.Set(k, v)
+	}
+	return o, nil
+}
+
+func (a *App) agentGet() *cobra.Command {
+	var id string
+	var version int64
+	cmd := a.command("get", "Show a stored agent as JSON", func(ctx context.Context, s *Services) error {
+		found, err := s.Agents.Documents.Get(ctx, id, version)
+		if err != nil {
+			return err
+		}
+		return a.printDocument(found.Document)
+	})
+	agentID(cmd, &id)
+	cmd.Flags().Int64Var(&version, "version", 0, "version (the latest when not given)")
+	return cmd
+}
+
+func agentID(cmd *cobra.Command, id *string) {
+	cmd.Flags().StringVar(id, "id", "", "id of the agent (required)")
+	_ = cmd.MarkFlagRequired("id")
+}
+
+func (a *App) printDocument(o *doc.Object) error {
+	text, err := doc.MarshalIndent(o)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(a.Stdout, string(text))
+	return err
+}
+
+func (a *App) agentList() *cobra.Command {
+	var limit int
+	var asJSON bool
+	cmd := a.command("list", "List agents: the shipped ones and those in the store, newest first", func(ctx context.Context, s *Services) error {
+		list, err := s.Agents.Documents.List(ctx, limit)
+		total := len(list)
+		if err == nil && limit > 0 {
+			total, err = s.Agents.Documents.Count(ctx)
+		}
+		more := max(0, total-len(list))
+		if asJSON {
+			return a.listAgentsJSON(list, more, err)
+		}
+		if err != nil {
+			fmt.Fprintf(a.Stderr, "The store cannot be read: %s\n", err)
+		}
+		if len(list) == 0 && err == nil {
+			fmt.Fprintln(a.Stderr, "No agents are stored. `agent-env run echo` stores and runs one that ships; `agent-env a2a-agent put` stores your own.")
+			return nil
+		}
+		w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
+		fmt.Fprintln(w, "ID\tALIASES\tFROM")
+		for _, one := range list {
+			fmt.Fprintf(w, "%s\t\tthe store, v%d\n", one.ID, one.Version)
+		}
+		if err := w.Flush(); err != nil {
+			return err
+		}
+		if more > 0 {
+			fmt.Fprintf(a.Stderr, "The store has %d more; --limit 0 shows all.\n", more)
+		}
+		return nil
+	})
+	cmd.Flags().IntVar(&limit, "limit", 50, "how many of the store's to show at most (0 = all)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (a *App) listAgentsJSON(list []*agent.Agent, more int, failed error) error {
+	agents := []any{}
+	for _, one := range list {
+		agents = append(agents, doc.Of("id", one.ID, "source", "store", "version", doc.Int(one.Version), "aliases", []any{}, "shadowed_aliases", []any{},
+			"package", nil, "package_version", nil, "bundle", nil))
+	}
+	var storeError any
+	if failed != nil {
+		storeError = failed.Error()
+	}
+	return a.printDocument(doc.Of("agents", agents, "refused_aliases", doc.Of(), "more_in_store", doc.Int(int64(more)), "store_error", storeError,
+		"unreadable_bundles", doc.Int(0)))
+}
+
+func (a *App) agentInstance() *cobra.Command {
+	var id string
+	cmd := a.command("get-instance", "Show a deployed agent as JSON", func(ctx context.Context, s *Services) error {
+		in, err := s.Agents.Instances.Get(ctx, id)
+		if err != nil {
+			return err
+		}
+		return a.printDocument(in.Document())
+	})
+	cmd.Flags().StringVar(&id, "id", "", "id of the instance (required)")
+	_ = cmd.MarkFlagRequired("id")
+	return cmd
+}
+
+const (
+	minAgentTTL     = 60
+	maxAgentTTL     = 14 * 24 * 3600
+	defaultAgentTTL = 7200
+)
+
+func (a *App) agentDeploy() *cobra.Command {
+	var id, provider string
+	var version int64
+	var env []string
+	var ttl int
+	cmd := a.command("deploy", "Deploy an agent in a sandbox that lives on after the command, until its time is over", func(ctx context.Context, s *Services) error {
+		vars, err := pairs("env-var", env)
+		if err != nil {
+			return err
+		}
+		if ttl < minAgentTTL || ttl > maxAgentTTL {
+			return fault.New(fault.Invalid, "--ttl-seconds must be between %d and %d, not %d", minAgentTTL, maxAgentTTL, ttl)
+		}
+		found, err := s.Agents.Documents.Get(ctx, id, version)
+		if err != nil {
+			return err
+		}
+		given := map[string]string{}
+		for _, k := range vars.Keys() {
+			given[k] = vars.Str(k)
+		}
+		live, err := s.Agents.Deployer.Deploy(ctx, deploy.Request{Agent: found, Name: id, Env: given, TTL: time.Duration(ttl) * time.Second, Provider: provider,
+			Progress: func(line string) { fmt.Fprintln(a.Stderr, line) }})
+		if err != nil {
+			return err
+		}
+		if err := s.Sandboxes.Release(ctx, live.Info.ID); err != nil {
+			return errors.Join(err, s.Agents.Deployer.Close(ctx, live))
+		}
+		fmt.Fprintf(a.Stdout, "Instance: %s\nA2A URL: %s\nSandbox: %s (%s)\nExpires: %s\n", live.InstanceID, live.Endpoint.URL, live.Info.ID, live.Info.Type,
+			time.Now().Add(time.Duration(ttl)*time.Second).UTC().Format("2006-01-02 15:04 UTC"))
+		return nil
+	})
+	agentID(cmd, &id)
+	cmd.Flags().Int64Var(&version, "version", 0, "version (the latest when not given)")
+	cmd.Flags().StringArrayVar(&env, "env-var", nil, "variable of the agent's container, KEY=VALUE; repeatable")
+	cmd.Flags().IntVar(&ttl, "ttl-seconds", defaultAgentTTL, "how long the sandbox lives")
+	cmd.Flags().StringVar(&provider, "sandbox", "", "sandbox provider")
+	return cmd
+}
+
+func (a *App) agentSkill() *cobra.Command {
+	var id, artifactID, file, url string
+	var version int64
+	cmd := a.command("add-skill", "Give a deployed agent a skill", func(ctx context.Context, s *Services) error {
+		given := 0
+		for _, v := range []string{artifactID, file, url} {
+			if v != "" {
+				given++
+			}
+		}
+		switch {
+		case given != 1:
+			return fault.New(fault.Invalid, "name the skill by exactly one of --skill-artifact-id, --skill-md-path and --skill-object-url")
+		case url != "":
+			return fault.New(fault.Unsupported, "--skill-object-url is not supported yet; publish the skill with `agent-env artifact skill put` and use --skill-artifact-id")
+		}
+		in, err := s.Agents.Instances.Get(ctx, id)
+		if err != nil {
+			return err
+		}
+		body, err := a.skillBody(ctx, s, artifactID, version, file)
+		if err != nil {
+			return err
+		}
+		e, err := s.Agents.Deployer.Endpoint(doc.Of("agent_name", in.InstanceID, "a2a_url", in.URL, "sandbox_id", in.SandboxID, "sandbox_type", in.SandboxType, "a2a_card", in.Card))
+		if err != nil {
+			return err
+		}
+		if !e.Card.Extension(card.SkillConfig).Takes("add", body.Keys()...) {
+			return fault.New(fault.Unsupported, "the agent of %s takes no skills by their text: its card offers no such form of skill-config", id)
+		}
+		if _, err := s.Agents.Client.Call(ctx, e, agent.Call{URI: card.SkillConfig, Op: "add", Body: body, Timeout: 2 * time.Minute}); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.Stdout, "Added skill %s to %s\n", body.Str("name"), id)
+		return nil
+	})
+	cmd.Flags().StringVar(&id, "instance-id", "", "id of the deployed agent (required)")
+	_ = cmd.MarkFlagRequired("instance-id")
+	cmd.Flags().StringVar(&artifactID, "skill-artifact-id", "", "a skill artifact")
+	cmd.Flags().Int64Var(&version, "skill-artifact-version", 0, "its version (the latest when not given)")
+	cmd.Flags().StringVar(&file, "skill-md-path", "", "a SKILL.md on this machine")
+	cmd.Flags().StringVar(&url, "skill-object-url", "", "an object URL of a skill's folder")
+	return cmd
+}
+
+func (a *App) agentValidate() *cobra.Command {
+	var id, key, provider string
+	var version int64
+	cmd := a.command("validate", "Check an agent against the protocol", func(context.Context, *Services) error {
+		return fault.New(fault.Unsupported, "validate deploys the agent beside a mail environment, which this version cannot run yet; try the agent with `agent-env a2a-agent deploy` and a task that prompts it")
+	})
+	agentID(cmd, &id)
+	cmd.Flags().Int64Var(&version, "version", 0, "version (the latest when not given)")
+	cmd.Flags().StringVar(&key, "litellm-api-key", "", "model key")
+	cmd.Flags().StringVar(&provider, "sandbox", "", "sandbox provider")
+	return cmd
+}
+
+func (a *App) agentServe() *cobra.Command {
+	var names []string
+	for _, s := range a.Shipped {
+		names = append(names, s.Name)
+	}
+	cmd := &cobra.Command{Use: "serve NAME", Short: "Be one of the shipped agents: " + strings.Join(names, ", "), Args: cobra.ExactArgs(1),
+		Long: "Serves a shipped agent on A2A_HOST:A2A_PORT (0.0.0.0:8000) until a signal. It is what the images of the shipped bundles run; use it to try an agent without a sandbox.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			i := slices.IndexFunc(a.Shipped, func(s ShippedAgent) bool { return s.Name == args[0] })
+			if i < 0 {
+				return fault.New(fault.NotFound, "no agent %q ships with this program; there are: %s", args[0], strings.Join(names, ", "))
+			}
+			sig, stop := watchSignals()
+			defer stop()
+			return sig.during(cmd.Context(), a.Shipped[i].Serve)
+		}}
+	return cmd
+}
+
+// parseMetadata reads metadata flags: a value that is JSON counts as that, any other as text.
+func parseMetadata(list []string) (*doc.Object, error) {
+	o, err := pairs("metadata", list)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range o.Keys() {
+		if v, err := doc.Parse([]byte(o.Str(k)), doc.Options{}); err == nil && json.Valid([]byte(o.Str(k))) {
+			o.Set(k, v)
+		}
+	}
+	return o, nil
+}
+
+func readSmall(file string, most int64) ([]byte, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, fault.Wrap(fault.KindOf(err), err, "%s", file)
+	}
+	if !info.Mode().IsRegular() || info.Size() > most {
+		return nil, fault.New(fault.Invalid, "%s is no file of at most %d bytes", file, most)
+	}
+	return os.ReadFile(file)
+}

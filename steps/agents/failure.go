@@ -1,0 +1,83 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"agentenv/agent"
+	"agentenv/fault"
+)
+
+// quoted is how much of what an agent said an error carries, in characters.
+const quoted = 2000
+
+// explain makes the step's error of a failed turn: what the agent said, what was known about it, and the end of its container's output.
+func (t *talk) explain(ctx context.Context, err error) error {
+	var f *failed
+	if !errors.As(err, &f) {
+		return err
+	}
+	if f.err != nil && f.state == "unsent" {
+		return fault.At(f.err, "prompt_agent %q", t.r.StepID)
+	}
+	var about []string
+	say := func(key, value string) {
+		if value != "" {
+			about = append(about, key+"="+value)
+		}
+	}
+	say("error_type", f.reply.ErrorType)
+	say("error_code", f.reply.ErrorCode)
+	say("exception", f.reply.ErrorClass)
+	say("task_id", f.reply.TaskID)
+	say("agent_sandbox", t.agent.Sandbox)
+	msg := f.Error()
+	if len(about) > 0 {
+		msg += " (" + strings.Join(about, ", ") + ")"
+	}
+	kind := fault.Internal
+	if f.err != nil {
+		kind = fault.KindOf(f.err)
+		msg += ": " + f.err.Error()
+	} else {
+		msg += f.words()
+	}
+	if logs := t.deps.Deployer.Logs(ctx, t.record); logs != "" {
+		msg += "\n" + logs
+	}
+	return &fault.Error{Kind: kind, Class: class(kind), Msg: msg}
+}
+
+// class keeps the class that records of a failed agent carry.
+func class(kind fault.Kind) string {
+	if kind == fault.Timeout {
+		return "TimeoutError"
+	}
+	return "RuntimeError"
+}
+
+// words are what the agent said to its end.
+func (f *failed) words() string {
+	said := f.reply.ErrorMessage
+	if said == "" {
+		said = f.reply.Text
+	}
+	said = cut(said, quoted)
+	switch f.state {
+	case agent.InputRequired:
+		return fmt.Sprintf(": the agent asks, and nobody is there to answer: %s", said)
+	case agent.AuthRequired:
+		return fmt.Sprintf(": the agent asks for credentials: %s", said)
+	}
+	return ": " + said
+}
+
+// cut returns the first n characters of a text.
+func cut(s string, n int) string {
+	if r := []rune(s); len(r) > n {
+		return string(r[:n])
+	}
+	return s
+}

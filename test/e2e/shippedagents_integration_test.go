@@ -1,0 +1,84 @@
+//go:build integration
+
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"agentenv/test/kit"
+	"agentenv/test/modelserver/scripted"
+)
+
+// TestTheShippedEcho needs no image of anybody and no model.
+func TestTheShippedEcho(t *testing.T) {
+	for _, provider := range providers {
+		t.Run(provider, func(t *testing.T) {
+			t.Parallel()
+			k := newUser(t)
+			record := k.passes("echo", "--sandbox", provider)
+			if got := record.str("context", "prompt_responses", 0, "response"); got != "Echo: hello" {
+				t.Error(got)
+			}
+			same(t, k.collected(record.str("context", "metadata", "file_artifact_universe", "id")), kit.Files{"letter.txt": "Dear echo,\nplease keep this.\n"})
+			if left := k.leftovers(); left != "" {
+				t.Errorf("left behind: %s", left)
+			}
+		})
+	}
+}
+
+// TestTheShippedModel runs the bundle with a model that answers by a script, on both wires' common ground.
+func TestTheShippedModel(t *testing.T) {
+	t.Parallel()
+	pythonSlim(t)
+	script, err := scripted.Parse(strings.NewReader(`{"turns":[
+		{"text":"I write it.","tools":[{"name":"bash","arguments":{"command":"printf '%s\\n' 2 3 5 7 11 13 17 19 23 29 > /work/primes.txt"}}]},
+		{"text":"Their sum is 129."}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const key = "sk-of-the-scripted-model"
+	model, err := scripted.New(script, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "0.0.0.0:0") // containers reach it by the bridge's address
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: model, ReadHeaderTimeout: time.Minute}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(l)
+	}()
+	defer func() {
+		_ = server.Shutdown(context.WithoutCancel(t.Context()))
+		<-served
+	}()
+	k := newUser(t)
+	config := fmt.Sprintf("[model]\nbase_url = \"http://127.0.0.1:%d\"\napi_key = \"env:THE_KEY\"\n", l.Addr().(*net.TCPAddr).Port)
+	kit.Write(t, k.Home, kit.Files{"agent-env.toml": config})
+	k.Env = append(k.Env, "THE_KEY="+key, "AGENT_ENV_CONFIG="+filepath.Join(k.Home, "agent-env.toml"))
+	record := k.passes("model", "--model", "scripted-1")
+	response := record.at("context", "prompt_responses", 0)
+	if response.str("response") != "Their sum is 129." || response.num("tool_call_count") != 1 || response.str("model") != "scripted-1" {
+		t.Errorf("%s", response)
+	}
+	asked := model.Requests()
+	if len(asked) != 2 || asked[0].Body["model"] != "scripted-1" {
+		t.Errorf("%d requests, %v", len(asked), asked[0].Body["model"])
+	}
+	for name, text := range kit.Read(t, k.State) {
+		if strings.Contains(text, key) {
+			t.Errorf("the key is in %s", name)
+		}
+	}
+}
