@@ -15,6 +15,8 @@ import (
 	"agentenv/store/document"
 )
 
+var attempt = regexp.MustCompile(`/1-[0-9a-f]{8}/`)
+
 // reference runs the reference in the kit's home on the kit's state folder and returns its output and exit code.
 func (k *kit) reference(t testing.TB, args ...string) (string, int) {
 	t.Helper()

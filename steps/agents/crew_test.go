@@ -10,6 +10,7 @@ import (
 	"agentenv/agent"
 	"agentenv/agent/deploy"
 	"agentenv/agent/deploy/deploytest"
+	"agentenv/agent/objects"
 	"agentenv/artifact"
 	"agentenv/config"
 	"agentenv/protocol/a2a"
@@ -40,11 +41,11 @@ func newCrew(t *testing.T, env map[string]string) *crew {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, err := localfs.New(filepath.Join(dir, "objects"))
+	store, err := localfs.New(filepath.Join(dir, "objects"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	artifacts, err := artifact.New(artifact.Options{Documents: docs, Objects: objects})
+	artifacts, err := artifact.New(artifact.Options{Documents: docs, Objects: store})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +55,7 @@ func newCrew(t *testing.T, env map[string]string) *crew {
 		t.Fatal(err)
 	}
 	c := &crew{artifacts: artifacts, instances: agent.NewInstances(docs), tokens: deploy.NewTokens(filepath.Join(dir, "tokens.key")), images: deploytest.Images{},
-		rig: &rig{t: t, provider: &deploytest.Provider{}, objects: objects, agents: agent.NewDocuments(docs, nil, nil), conversations: agent.NewConversations(docs, nil)}}
+		rig: &rig{t: t, provider: &deploytest.Provider{}, objects: store, agents: agent.NewDocuments(docs, nil, nil), conversations: agent.NewConversations(docs, nil)}}
 	c.sandboxes, err = sandbox.NewManager(sandbox.Config{Providers: []sandbox.Provider{host, c.provider}, Default: local.Name, Ledger: sandbox.OpenLedger(filepath.Join(dir, "ledger.db"))})
 	if err != nil {
 		t.Fatal(err)
@@ -63,16 +64,18 @@ func newCrew(t *testing.T, env map[string]string) *crew {
 	client := agent.NewClient(agent.Options{})
 	deployer := deploy.New(deploy.Options{Sandboxes: c.sandboxes, Artifacts: artifacts, Instances: c.instances, Client: client, Images: c.images,
 		Model: func() (deploy.Model, error) { return settings.Model() }, Tokens: c.tokens})
-	c.reg, err = task.NewRegistry(agents.Types(agents.Deps{Deployer: deployer, Agents: c.agents, Artifacts: artifacts, Client: client, Conversations: c.conversations,
-		Objects: objects, Config: settings})...)
+	mover := objects.New(objects.Options{Client: client, Store: store, Near: func(kind string) bool { return kind == "here" }})
+	c.reg, err = task.NewRegistry(agents.Types(agents.Deps{Deployer: deployer, Agents: c.agents, Artifacts: artifacts, Client: client, Mover: mover, Conversations: c.conversations,
+		Objects: store, Prefix: "team", Config: settings})...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		c.sandboxes.Close()
 		machine.Close()
+		mover.Close()
 		client.Close()
-		objects.Close()
+		store.Close()
 		docs.Close()
 	})
 	return c

@@ -100,18 +100,17 @@ func (a *addSkills) execute(ctx context.Context, r *task.Run) error {
 		return err
 	}
 	offered := e.Card.Extension(card.SkillConfig)
-	takesText := offered.Takes("add", "name", "description", "skill_md")
 	switch {
 	case len(a.sources)+len(a.clis)+len(a.sets) == 0:
 		return fault.New(fault.Invalid, "there is nothing to add: give skills, cli_artifact_ids or file_artifact_universe_ids")
 	case record.Str("instance_id") == "":
 		return fault.New(fault.Invalid, "the agent %q was not deployed by this program, so it gets no skills from it", a.agent).WithClass("RuntimeError")
-	case offered == nil || !takesText && len(a.clis)+len(a.sets) > 0:
+	case offered == nil || !takesText(offered) && len(a.clis)+len(a.sets) > 0:
 		return fault.New(fault.Unsupported, "the agent %q takes no skills: its card offers no skill-config that takes their text; use an agent that takes them", a.agent).WithClass("RuntimeError")
 	}
 	var lessons []*lesson
 	for i, s := range a.sources {
-		l, err := a.deps.read(ctx, s, takesText)
+		l, err := a.deps.read(ctx, s, offered)
 		if err != nil {
 			return fault.At(err, "skills[%d] (%s)", i, cmp.Or(s.ref.ID, s.name))
 		}

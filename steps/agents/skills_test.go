@@ -145,7 +145,7 @@ func TestSkillsAreRefused(t *testing.T) {
 		"takes none":         {`"agent_name":"blunt"`, fault.Unsupported, []string{`"blunt"`, "skill-config"}},
 		"no such artifact":   {`"skills":[GOOD,{"skill_artifact_id":"nothing"}]`, fault.NotFound, []string{"skills[1]", "nothing"}},
 		"another type":       {`"skills":[GOOD,{"skill_artifact_id":"file"}]`, fault.Invalid, []string{"skills[1]", "file"}},
-		"more than one file": {`"skills":[GOOD,{"skill_artifact_id":"big"}]`, fault.Unsupported, []string{"big", "2 files", "handed no objects"}},
+		"more than one file": {`"skills":[GOOD,{"skill_artifact_id":"big"}]`, fault.Unsupported, []string{"big", "2 files", "skill_bundle"}},
 		"nothing there":      {`"skills":[GOOD,{"name":"x","description":"d","object_url":"URL/none/"}]`, fault.NotFound, []string{"skills[1]", "SKILL.md"}},
 		"another store":      {`"skills":[GOOD,{"name":"x","description":"d","object_url":"s3://b/k/"}]`, fault.Invalid, []string{"s3://b/k/"}},
 		"another name":       {`"skills":[GOOD,{"name":"x","description":"d","object_url":"URL/small/"}]`, fault.Invalid, []string{"small", "skills[1]"}},
@@ -190,6 +190,34 @@ func TestSkillsAreRefused(t *testing.T) {
 	_, err := crew.run(t.Context(), learning(t, crew, p, nil), `{"id":"k","type":"add_skills","skills":[{"name":"good","description":"d"},{"name":"bad","description":"d"}]}`)
 	if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), `the skill "bad"`) || !strings.Contains(err.Error(), "no room") || p.names() != "good" {
 		t.Errorf("an agent that refuses: %v, %s", err, p.names())
+	}
+}
+
+// TestSkillOfSeveralFiles goes to the agent as objects, through its own staging store.
+func TestSkillOfSeveralFiles(t *testing.T) {
+	t.Parallel()
+	c, s := newCrew(t, nil), newStateful(t)
+	if _, err := c.artifacts.PutSkill(t.Context(), "team/pdf", []artifact.Source{source("SKILL.md", pdf), source("lib/a.txt", "a")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.artifacts.PutSkill(t.Context(), "team/word", []artifact.Source{source("SKILL.md", strings.ReplaceAll(pdf, "pdf", "word"))}); err != nil {
+		t.Fatal(err)
+	}
+	at := s.deployed(t)
+	step := `{"id":"k","type":"add_skills","agent_name":"solver","skills":[{"skill_artifact_id":"team/pdf"},{"skill_artifact_id":"team/word"}]}`
+	for range 2 {
+		if _, err := c.run(t.Context(), at, step); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := s.learned(), "pdf/SKILL.md="+pdf+"|pdf/lib/a.txt=a|word/SKILL.md="+strings.ReplaceAll(pdf, "pdf", "word"); got != want {
+		t.Errorf("it learned %q, not %q", got, want)
+	}
+	if len(c.notes) != 2 {
+		t.Errorf("%v", c.notes)
+	}
+	if _, err := c.run(t.Context(), at, `{"id":"k","type":"add_skills","agent_name":"solver","skills":[{"name":"x","description":"d"}]}`); !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "takes no text") {
+		t.Errorf("a text for it: %v", err)
 	}
 }
 

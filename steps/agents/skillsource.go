@@ -12,6 +12,7 @@ import (
 	"agentenv/agent/objects"
 	"agentenv/artifact"
 	"agentenv/fault"
+	"agentenv/protocol/card"
 	"agentenv/store/doc"
 	"agentenv/task"
 )
@@ -150,7 +151,7 @@ type lesson struct {
 }
 
 // read returns what the agent is given of one skill: the text where the SKILL.md is all there is and the agent takes it, else objects.
-func (d Deps) read(ctx context.Context, s skillSource, takesText bool) (*lesson, error) {
+func (d Deps) read(ctx context.Context, s skillSource, offered *card.Extension) (*lesson, error) {
 	l, expected, at := &lesson{Skill: objects.Skill{Name: s.name, Description: s.description}, text: s.text}, s.name, s.url
 	if s.ref.ID != "" {
 		k, err := artifact.GetAs[*artifact.Skill](ctx, d.Artifacts, s.ref)
@@ -169,15 +170,20 @@ func (d Deps) read(ctx context.Context, s skillSource, takesText bool) (*lesson,
 		return nil, err
 	}
 	switch {
-	case takesText && len(l.Files) < 2:
+	case takesText(offered) && len(l.Files) < 2:
 	case len(l.Files) == 0:
 		return nil, fault.New(fault.Unsupported, "the card of the agent takes no text of a skill; give the skill as an artifact")
-	case d.Mover == nil:
-		return nil, fault.New(fault.Unsupported, "it has %d files, and agents are handed no objects here; give a skill of %s alone to an agent that takes its text", len(l.Files), artifact.SkillFile)
+	case d.Mover == nil || !offered.Takes("add", "name", "description", "skill_bundle"):
+		return nil, fault.New(fault.Unsupported, "it has %d files, and the agent cannot be handed them: its card takes no skill_bundle, or objects reach no agent here; give a skill of %s alone",
+			len(l.Files), artifact.SkillFile)
 	default:
 		l.text = ""
 	}
 	return l, nil
+}
+
+func takesText(offered *card.Extension) bool {
+	return offered.Takes("add", "name", "description", "skill_md")
 }
 
 // skillAt lists the files below a URL of the object store and reads the SKILL.md among them.
