@@ -94,6 +94,7 @@ type rig struct {
 	t      testing.TB
 	store  object.Store
 	mover  *objects.Mover
+	grants []object.Granting
 	e      agent.Endpoint
 	agent  *stateful
 	dir    string // of the agent's staging
@@ -151,8 +152,9 @@ func newRig(t testing.TB, w way, settings a2a.Settings) *rig {
 		must(t, err)
 		t.Cleanup(func() { must(t, server.Close()) })
 		issuer := server.Of("s", r.store).Issuer(func(string) grants.Place { return grants.Place{Here: true} })
-		o.Grants = []object.Granting{{Store: r.store, Grants: reaching{issuer, map[way]string{byGrant: "here", unreached: "there"}[w]}}}
+		r.grants = []object.Granting{{Store: r.store, Grants: reaching{issuer, map[way]string{byGrant: "here", unreached: "there"}[w]}}}
 	}
+	o.Grants = r.grants
 	r.mover = objects.New(o)
 	t.Cleanup(r.mover.Close)
 	r.e = agent.Endpoint{URL: at.URL, Sandbox: "box-1", SandboxType: "here"}

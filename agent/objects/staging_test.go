@@ -12,6 +12,7 @@ import (
 	"agentenv/fault"
 	"agentenv/protocol/a2a"
 	"agentenv/store/doc"
+	"agentenv/store/object"
 )
 
 // TestStagingFails tells what is wrong with an agent's staging, and nothing of where it is.
@@ -64,6 +65,24 @@ func TestStagingFails(t *testing.T) {
 	fails(t, err, fault.Unavailable, "it answered 404")
 	if left := r.staged(); len(left) > 0 {
 		t.Error("left on the agent:", left)
+	}
+}
+
+// small is a store that takes few bytes at once.
+type small struct{ object.Grants }
+
+func (small) MaxSingleUpload() int64 { return 5 }
+
+// TestSingleUploads lowers what an agent may write to what the store takes at once.
+func TestSingleUploads(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, byGrant, a2a.Settings{})
+	r.agent.states["c"] = "c"
+	r.grants[0].Grants = small{r.grants[0].Grants}
+	_, err := r.mover.SaveSnapshot(t.Context(), r.e, "c", objects.Snapshot{Trajectory: r.url("s")})
+	fails(t, err, fault.Invalid, "transfer_too_large")
+	if asked := r.asked("POST /ext/snapshot"); !strings.Contains(asked[0], `"max_bytes":5,`) {
+		t.Error(asked)
 	}
 }
 

@@ -1,6 +1,7 @@
 package objects_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -159,7 +160,9 @@ func TestChangelogs(t *testing.T) {
 			drain(2)
 			write("000002.tgz", "two again")
 			write("000010.tgz", "")
-			drain(2)
+			over, stop := context.WithCancel(t.Context())
+			stop()
+			r.mover.KeepDrained(over, r.e, c)
 			drain(0)
 			for _, want := range []string{"one", "two again", ""} {
 				name := map[string]string{"one": "1", "two again": "2", "": "10"}[want]
