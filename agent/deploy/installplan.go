@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +27,7 @@ type installation struct {
 	url      string // where the agent will answer
 	dir      string // the work folder on the host
 	commands []command
+	trust    []byte // certificates that the agent is to believe; nil = none of ours
 	hide     func(string) string
 }
 
@@ -85,10 +87,20 @@ func (in *installation) fill(rec *recipe, port int) error {
 			return fault.At(err, "install command %d (%s)", i+1, title(t))
 		}
 		secret := slices.Contains(used, "litellm_api_key") || slices.Contains(used, "litellm_extra_headers")
+		if secret && in.onThisHost() && ownFolder.MatchString(text) {
+			// The folder that /app stands for is put into the text of a command, and this text comes another way.
+			return fault.New(fault.Unsupported, "install command %d (%s) names /app beside a secret, which cannot be done on a host of this machine; name {workspace_dir}, or do both in commands of their own", i+1, title(t))
+		}
 		in.commands = append(in.commands, command{title(t), text, secret})
 	}
 	return nil
 }
+
+// ownFolder finds /app where it stands by itself.
+var ownFolder = regexp.MustCompile(`(^|[^A-Za-z0-9._/~})$-])/app($|[/:\s'";)&|])`)
+
+// onThisHost reports whether the agent is installed on the host of a sandbox of this machine.
+func (in *installation) onThisHost() bool { return in.here && in.container == "" }
 
 // title is what messages show of a template.
 func title(template string) string {
@@ -121,7 +133,7 @@ func (in *installation) parameter(name string, port int) (string, error) {
 	case "workspace_dir":
 		return given(in.workspace(), "the step gives no workspace_dir")
 	case "trust_env":
-		return "", nil
+		return in.trustEnv()
 	case "host_workdir", "host_user":
 		return "", fault.New(fault.Unsupported, "it must be told %s, which only an agent that stands in for another one is told", name)
 	case "litellm_api_key", "litellm_base_url", "litellm_extra_headers":
@@ -131,9 +143,33 @@ func (in *installation) parameter(name string, port int) (string, error) {
 		"host_workdir, host_user, litellm_api_key, litellm_base_url, litellm_extra_headers and trust_env", name)
 }
 
+// trustEnv is what tells the agent of the certificates by which it believes the server of grants: lines of variables, "" when there are none.
+func (in *installation) trustEnv() (string, error) {
+	if in.d.o.Trust == nil || !in.here {
+		return "", nil
+	}
+	var err error
+	if in.trust, err = in.d.o.Trust(); err != nil || len(in.trust) == 0 {
+		return "", err
+	}
+	var lines string
+	for _, name := range []string{trustVar, "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"} {
+		lines += name + "='" + in.trustFile() + "'\n"
+	}
+	return lines, nil
+}
+
+// trustFile is where the certificates lie.
+func (in *installation) trustFile() string {
+	if in.container != "" {
+		return trustFile
+	}
+	return path.Join(in.dir, "trust", path.Base(trustFile))
+}
+
 // listens is the port that the agent itself is to listen on: on the host of a sandbox of this machine the one its URL has.
 func (in *installation) listens(port int) string {
-	if u, err := url.Parse(in.url); err == nil && in.here && in.container == "" && u.Port() != "" {
+	if u, err := url.Parse(in.url); err == nil && in.onThisHost() && u.Port() != "" {
 		return u.Port()
 	}
 	return strconv.Itoa(port)
@@ -143,7 +179,7 @@ func (in *installation) listens(port int) string {
 func (in *installation) workspace() string {
 	const app = "/app"
 	w, dir := in.r.Workspace, in.m.Info().WorkDir
-	if in.here && in.container == "" && dir != "" && (w == app || strings.HasPrefix(w, app+"/")) {
+	if in.onThisHost() && dir != "" && (w == app || strings.HasPrefix(w, app+"/")) {
 		return dir + w[len(app):]
 	}
 	return w

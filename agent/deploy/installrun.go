@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path"
 	"strings"
 
 	"agentenv/agent"
@@ -75,7 +76,7 @@ func (in *installation) exec(ctx context.Context, c place.Cmd, what string) erro
 	return fault.New(fault.Unavailable, "%s ended with exit code %d: %s", what, r.Code, in.hide(in.m.Host().Restore(out)))
 }
 
-// stage puts the build context into the work folder.
+// stage puts the build context into the work folder, and the certificates where the agent finds them.
 func (in *installation) stage(ctx context.Context, img *artifact.DockerImage) error {
 	members := []artifact.Member{{Name: contextName, URL: img.ContextURL, Size: -1}}
 	if err := in.d.o.Artifacts.Measure(ctx, members); err != nil {
@@ -83,8 +84,21 @@ func (in *installation) stage(ctx context.Context, img *artifact.DockerImage) er
 	}
 	source := place.Source{Name: contextName, Size: members[0].Size, SHA256: members[0].SHA256,
 		Body: func(ctx context.Context) (io.ReadCloser, error) { return in.d.o.Artifacts.OpenContext(ctx, img) }}
-	_, err := place.Put(ctx, in.m.Host(), in.dir, []place.Source{source}, nil)
-	return fault.At(err, "stage the build context of the agent")
+	if _, err := place.Put(ctx, in.m.Host(), in.dir, []place.Source{source}, nil); err != nil {
+		return fault.At(err, "stage the build context of the agent")
+	}
+	if len(in.trust) == 0 {
+		return nil
+	}
+	at := in.m.Host()
+	if in.container != "" {
+		var err error
+		if at, err = in.m.Container(ctx, in.container); err != nil {
+			return err
+		}
+	}
+	_, err := place.Put(ctx, at, path.Dir(in.trustFile()), []place.Source{place.Bytes(path.Base(trustFile), 0o644, in.trust)}, nil)
+	return fault.At(err, "stage the certificates for the agent")
 }
 
 // register waits for the agent's card and makes it an instance.

@@ -12,7 +12,8 @@ const (
 	trustFile = "/etc/agentenv/ca-bundle.pem"
 )
 
-// trust gives an agent the certificates by which it believes the server of grants, unless it was given others, or may come to run on another machine.
+// trust gives an agent the certificates by which it believes the server of grants, unless it was given others, or may come to run on another
+// machine.
 func (d *Deployer) trust(spec *sandbox.Spec, provider string) error {
 	if _, given := spec.Env[trustVar]; given || d.o.Trust == nil {
 		return nil

@@ -9,8 +9,12 @@ import (
 	"agentenv/fault"
 )
 
-// maxEvent is how large one element of an array may be, in bytes: one is held at a time.
-const maxEvent = 64 << 20
+const (
+	// maxEvent is how large one element of an array may be, in bytes: one is held at a time.
+	maxEvent = 64 << 20
+	// readAhead is how much is read at once. The decoder looks at white space anew after each read, so small ones would take long.
+	readAhead = 1 << 20
+)
 
 // array reads the array under a key of a JSON object and gives it as the text of an array, one element at a time. It ends without an error
 // only when the object is whole.
@@ -151,7 +155,13 @@ func (b *bounded) Read(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
 	}
+	p = p[:min(len(p), readAhead)]
 	n, err := b.r.Read(p)
+	for n < len(p) && err == nil {
+		var more int
+		more, err = b.r.Read(p[n:])
+		n += more
+	}
 	b.left -= int64(n)
 	b.element -= int64(n)
 	switch {

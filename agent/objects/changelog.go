@@ -23,8 +23,8 @@ type Changelog struct {
 	StagingMaxBytes int64
 }
 
-// EnableChangelog has an agent write what changes in its folders (roots; nil = its own choice) below an object URL, for so long. Unavailable when the store's grants do not last
-// that long.
+// EnableChangelog has an agent write what changes in its folders (roots; nil = its own choice) below an object URL, for so long. Unavailable
+// when the store's grants do not last that long.
 func (m *Mover) EnableChangelog(ctx context.Context, e agent.Endpoint, objectURL string, roots []string, lifetime time.Duration) (Changelog, error) {
 	f := form{uri: card.Snapshot, op: "enable-changelog", objects: []string{"write_namespace"}}
 	out := Changelog{ObjectURL: strings.TrimRight(objectURL, "/")}

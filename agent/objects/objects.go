@@ -1,11 +1,12 @@
-// Package objects moves objects between the object store and agents: by grants where they reach the agent's sandbox, else through the staging store
-// that agents offer at their own address, else inside requests where the protocol has a form for that. Source: the objects fields of the
-// urn:agentenv extensions.
+// Package objects moves objects between the object store and agents: by grants where they reach the agent's sandbox, else through the
+// staging store that agents offer at their own address, else inside requests where the protocol has a form for that. Source: the objects
+// fields of the urn:agentenv extensions.
 package objects
 
 import (
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"agentenv/agent"
@@ -48,12 +49,15 @@ type Options struct {
 	Now  func() time.Time // nil = time.Now
 }
 
-// Mover moves objects to and from agents. It is safe for concurrent use. Errors of its methods carry the kinds of package agent's calls; besides, Unsupported
-// when there is no way to move the objects, NotFound for an object that is not there, and Invalid for what is too large or malformed. None holds a grant.
+// Mover moves objects to and from agents. It is safe for concurrent use. Errors of its methods carry the kinds of package agent's calls;
+// besides, Unsupported when there is no way to move the objects, NotFound for an object that is not there, and Invalid for what is too large
+// or malformed. None holds a grant.
 type Mover struct {
 	o        Options
 	transfer *transfer.Client
 	http     *http.Client
+	// unreached are the addresses of agents that could not use a grant: a firewall that drops what they send costs them minutes each time.
+	unreached sync.Map
 }
 
 // New returns a mover. Close it when its work is done.

@@ -11,12 +11,13 @@ import (
 	"agentenv/store/object"
 )
 
-// Readable returns parts whose files the agent can read: an object URL of the store becomes an https URL that is good for the lifetime at least, by a grant or a signature of
-// the store, or else on the agent's own staging store. All else is as it was; the parts given are not changed, and are what is to be recorded. With shareable not nil only
-// the object URLs in it are made readable. An agent that runs in no sandbox of ours gets the parts as they are.
+// Readable returns parts whose files the agent can read: an object URL of the store becomes an https URL that is good for the lifetime at
+// least, by a grant or a signature of the store, or else on the agent's own staging store. All else is as it was; the parts given are not
+// changed, and are what is to be recorded. With shareable not nil only the object URLs in it are made readable. An agent that runs in no
+// sandbox of ours gets the parts as they are.
 //
-// The caller calls release once the agent has answered; it removes what was staged. An object that cannot be made readable is an Unsupported error and one that is not there
-// NotFound, before anything is sent.
+// The caller calls release once the agent has answered; it removes what was staged. An object that cannot be made readable is an Unsupported
+// error and one that is not there NotFound, before anything is sent.
 func (m *Mover) Readable(ctx context.Context, e agent.Endpoint, parts []*doc.Object, lifetime time.Duration, shareable map[string]bool) (_ []*doc.Object, release func(context.Context), err error) {
 	r := readable{m: m, e: e, lifetime: lifetime, urls: map[string]string{}}
 	if e.Sandbox == "" {
@@ -88,8 +89,8 @@ func (r *readable) add(ctx context.Context, url string) error {
 	return nil
 }
 
-// stage returns the URL that an object will have on the agent, "" where it offers no staging under an https URL: what reads a plain URL does not know that
-// the agent's own loopback is meant.
+// stage returns the URL that an object will have on the agent, "" where it offers no staging under an https URL: what reads a plain URL does
+// not know that the agent's own loopback is meant.
 func (r *readable) stage(url string, size int64) string {
 	if !strings.HasPrefix(r.e.URL, "https://") || !r.m.stages(r.e) {
 		return ""

@@ -21,8 +21,8 @@ type Increment struct {
 
 var incrementName = regexp.MustCompile(`^(\d{6})(\.[A-Za-z0-9][A-Za-z0-9._-]*)?$`)
 
-// Increments reads the names of the objects of a changelog and returns them in order. A name that is none of an increment (six digits, and perhaps a dot and
-// more), and two of one number, are Invalid.
+// Increments reads the names of the objects of a changelog and returns them in order. A name that is none of an increment (six digits, and
+// perhaps a dot and more), and two of one number, are Invalid.
 func Increments(names []string) ([]Increment, error) {
 	out := make([]Increment, len(names))
 	for i, name := range slices.Sorted(slices.Values(names)) {
@@ -56,8 +56,8 @@ type Applied struct {
 	ContextID string // "" = no conversation goes on
 }
 
-// ApplyChangelog has an agent make the changes of a changelog again. NotFound when there is none at the URL; when none is before the cutoff, nothing is sent and the count is
-// 0. An agent that applied another number than it was sent is an Unavailable error.
+// ApplyChangelog has an agent make the changes of a changelog again. NotFound when there is none at the URL; when none is before the cutoff,
+// nothing is sent and the count is 0. An agent that applied another number than it was sent is an Unavailable error.
 func (m *Mover) ApplyChangelog(ctx context.Context, e agent.Endpoint, r Replay) (Applied, error) {
 	f := form{uri: card.Snapshot, op: "apply-changelog", objects: []string{"increments"}}
 	folder := strings.TrimRight(r.ObjectURL, "/") + "/"

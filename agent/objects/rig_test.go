@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -95,6 +96,7 @@ type rig struct {
 	store  object.Store
 	mover  *objects.Mover
 	grants []object.Granting
+	said   bytes.Buffer // what the mover logged
 	e      agent.Endpoint
 	agent  *stateful
 	dir    string // of the agent's staging
@@ -146,7 +148,7 @@ func newRig(t testing.TB, w way, settings a2a.Settings) *rig {
 	r.client = agent.NewClient(agent.Options{HTTP: at.Client()})
 	t.Cleanup(r.client.Close)
 	r.port = plain.Listener.Addr().(*net.TCPAddr).Port
-	o := objects.Options{Client: r.client, Store: r.store, HTTP: at.Client(), Near: func(kind string) bool { return w == byLoopback && kind == "here" }}
+	o := objects.Options{Client: r.client, Log: slog.New(slog.NewTextHandler(&r.said, nil)), Store: r.store, HTTP: at.Client(), Near: func(kind string) bool { return w == byLoopback && kind == "here" }}
 	if w == byGrant || w == unreached {
 		server, err := grants.New(grants.Options{Dir: authority, Advertise: "localhost", Bind: "127.0.0.1"})
 		must(t, err)

@@ -19,8 +19,9 @@ type Skill struct {
 // SkillFile is one file of a skill: its path below the skill's folder, with slashes, and its object URL.
 type SkillFile struct{ Path, URL string }
 
-// AddSkillBundle has an agent install a skill from its objects. A bundle of more than 1,000 files or 1 GiB, with two files of one path, with paths that
-// are not plain relative ones or without a SKILL.md is Invalid, with nothing sent. A name that the agent has already is a Conflict error.
+// AddSkillBundle has an agent install a skill from its objects. A bundle of more than 1,000 files or 1 GiB, with two files of one path, with
+// paths that are not plain relative ones or without a SKILL.md is Invalid, with nothing sent. A name that the agent has already is a
+// Conflict error.
 func (m *Mover) AddSkillBundle(ctx context.Context, e agent.Endpoint, s Skill) error {
 	urls, err := s.urls()
 	if err != nil {

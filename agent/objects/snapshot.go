@@ -28,7 +28,8 @@ type Saved struct {
 	Workspace  *transfer.Uploaded
 }
 
-// SaveSnapshot has an agent write the state of a context to objects, over those that are there. When it returns without an error, all of them are in the store.
+// SaveSnapshot has an agent write the state of a context to objects, over those that are there. When it returns without an error, all of
+// them are in the store.
 func (m *Mover) SaveSnapshot(ctx context.Context, e agent.Endpoint, contextID string, to Snapshot) (Saved, error) {
 	var out Saved
 	x, err := m.exchange(e, form{uri: card.Snapshot, op: "save", objects: []string{"context_id", "objects"}}, to.urls()...)
@@ -61,8 +62,8 @@ func (m *Mover) SaveSnapshot(ctx context.Context, e agent.Endpoint, contextID st
 	return out, err
 }
 
-// LoadSnapshot has an agent make a context of a state, with this id unless it is "", and returns the context's id. A second call makes another context, or is refused by the
-// agent when the id is taken.
+// LoadSnapshot has an agent make a context of a state, with this id unless it is "", and returns the context's id. A second call makes
+// another context, or is refused by the agent when the id is taken.
 func (m *Mover) LoadSnapshot(ctx context.Context, e agent.Endpoint, from Snapshot, targetContextID string) (string, error) {
 	f := form{uri: card.Snapshot, op: "load", objects: []string{"objects"}}
 	body := doc.Of()

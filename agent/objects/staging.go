@@ -30,9 +30,9 @@ const (
 	maxListing     = 16 << 20
 )
 
-// stages reports whether objects for an agent may be put on the agent itself. A plain http address is used only where nobody else can listen: for
-// sandboxes on this machine, at an address of it or of a private network. The grants name https all the same, as they must, and are
-// good over the agent's own loopback alone.
+// stages reports whether objects for an agent may be put on the agent itself. A plain http address is used only where nobody else can
+// listen: for sandboxes on this machine, at an address of it or of a private network. The grants name https all the same, as they must, and
+// are good over the agent's own loopback alone.
 func (m *Mover) stages(e agent.Endpoint) bool {
 	if e.Card.Extension(card.Staging) == nil {
 		return false
@@ -161,7 +161,8 @@ type arrival struct {
 	sum        string // "" = not told
 }
 
-// take brings an object from the agent into the store, over one that is there, and removes it from the agent unless it was written anew meanwhile.
+// take brings an object from the agent into the store, over one that is there, and removes it from the agent unless it was written anew
+// meanwhile.
 func (s *staging) take(ctx context.Context, name string, o arrival) error {
 	key, err := s.m.o.Store.Key(o.url)
 	if err != nil {

@@ -14,9 +14,10 @@ import (
 // Of says whose trajectory is meant: that of one task, or that of a whole context. Exactly one of both is set.
 type Of struct{ TaskID, ContextID string }
 
-// FetchTrajectory stores a trajectory at an object URL as a JSON array, over one that is there, and returns the URL. The agent writes it there itself where it
-// can, else it is read through this program, one event at a time, and never held whole. A trajectory of more than 1 GiB is an error, and one that the agent does not have
-// a NotFound error; nothing is stored then.
+// FetchTrajectory stores a trajectory at an object URL as a JSON array, over one that is there, and returns the URL. The agent writes it
+// there itself where it can, else it is read through this program, one event at a time, and never held whole; so are all later ones of an
+// agent that turned out not to reach the store. A trajectory of more than 1 GiB is an error, and one that the agent does not have a NotFound
+// error; nothing is stored then.
 func (m *Mover) FetchTrajectory(ctx context.Context, e agent.Endpoint, of Of, url string) (string, error) {
 	field, id := "task_id", of.TaskID
 	if id == "" {
@@ -31,12 +32,18 @@ func (m *Mover) FetchTrajectory(ctx context.Context, e agent.Endpoint, of Of, ur
 		return "", err
 	}
 	body := doc.Of(field, id)
-	if how != inline {
+	_, unreached := m.unreached.Load(e.URL)
+	takesInline := e.Card.Extension(f.uri).Operation(f.op).Request.Accepts(f.inline...)
+	if how != inline && !(unreached && takesInline) {
 		err := m.trajectoryByObject(ctx, m.begin(e, f, how), body.Clone(), url)
-		if err == nil || !m.inlineAfter(e, f, err) {
-			return url, err
+		if err == nil {
+			return url, nil
 		}
-		m.o.Log.Warn("an agent could not write its trajectory by a grant, so it is read from the agent", "error", err)
+		if !takesInline || !transferFailed(err) {
+			return "", err
+		}
+		m.unreached.Store(e.URL, true)
+		m.o.Log.Warn("an agent could not write its trajectory by a grant, so its trajectories are read from the agent", "error", err)
 	}
 	return m.trajectoryInline(ctx, e, f, body, url)
 }
@@ -55,13 +62,10 @@ func (m *Mover) trajectoryByObject(ctx context.Context, x *exchange, body *doc.O
 	return err
 }
 
-// inlineAfter reports whether a transfer failed in a way that the other form does not know, and the agent takes that form.
-func (m *Mover) inlineAfter(e agent.Endpoint, f form, err error) bool {
+// transferFailed reports whether the agent could not use its grant, which the other form needs not.
+func transferFailed(err error) bool {
 	var c *agent.CallError
-	if !errors.As(err, &c) || !e.Card.Extension(f.uri).Operation(f.op).Request.Accepts(f.inline...) {
-		return false
-	}
-	return c.Code == "transfer_unavailable" || c.Code == "transfer_timeout" || c.Code == "transfer_rejected"
+	return errors.As(err, &c) && (c.Code == "transfer_unavailable" || c.Code == "transfer_timeout" || c.Code == "transfer_rejected")
 }
 
 func (m *Mover) trajectoryInline(ctx context.Context, e agent.Endpoint, f form, body *doc.Object, url string) (string, error) {

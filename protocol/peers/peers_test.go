@@ -152,7 +152,7 @@ func TestWhoMayCall(t *testing.T) {
 	tools := peers.NewTools(&peers.Table{}, nil, 0)
 	h := tools.Handler()
 	ask := func(from, host, origin string) int {
-		r := httptest.NewRequest("POST", peers.Path, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}`))
+		r := httptest.NewRequest(http.MethodPost, peers.Path, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}`))
 		r.RemoteAddr, r.Host = from, host
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("Accept", "application/json, text/event-stream")

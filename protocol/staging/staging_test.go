@@ -264,7 +264,7 @@ func FuzzForm(f *testing.F) {
 	f.Cleanup(func() { _ = s.Close() })
 	h := staging.Handler(s)
 	f.Fuzz(func(t *testing.T, body string) {
-		r := httptest.NewRequest("POST", staging.Endpoint+"/"+id+"/", strings.NewReader(body))
+		r := httptest.NewRequest(http.MethodPost, staging.Endpoint+"/"+id+"/", strings.NewReader(body))
 		r.Header.Set("Content-Type", "multipart/form-data; boundary=b")
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)

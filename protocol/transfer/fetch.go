@@ -10,9 +10,9 @@ import (
 	"net/http"
 )
 
-// Fetch reads an object by its grant and hands its bytes on as they come, for each attempt anew: take reads the body to its end, which comes without an error only
-// when size and sha256 are as told. tag is the answer's ETag, "" when it has none. An error of take that is not the body's ends the transfer and is
-// returned as it is; other errors are *Error, or the context's.
+// Fetch reads an object by its grant and hands its bytes on as they come, for each attempt anew: take reads the body to its end, which comes
+// without an error only when size and sha256 are as told. tag is the answer's ETag, "" when it has none. An error of take that is not the
+// body's ends the transfer and is returned as it is; other errors are *Error, or the context's.
 func (c *Client) Fetch(ctx context.Context, o ReadObject, take func(tag string, body io.Reader) error) (Uploaded, error) {
 	var got Uploaded
 	var own error

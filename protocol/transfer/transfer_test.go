@@ -55,29 +55,29 @@ func (s *storeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.mu.Unlock()
 	switch r.Method {
-	case "PUT":
+	case http.MethodPut:
 		b, err := io.ReadAll(r.Body)
 		if err != nil {
 			return
 		}
 		s.objects[r.URL.Path], s.types[r.URL.Path] = b, r.Header.Get("Content-Type")
-	case "POST":
+	case http.MethodPost:
 		if err := r.ParseMultipartForm(1 << 20); err != nil {
-			w.WriteHeader(400)
+			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
 		f, _, err := r.FormFile("file")
 		if err != nil {
-			w.WriteHeader(400)
+			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
 		b, _ := io.ReadAll(f)
 		s.objects[r.FormValue("key")], s.types[r.FormValue("key")] = b, r.FormValue("Content-Type")
-		w.WriteHeader(204)
-	case "GET":
+		w.WriteHeader(http.StatusNoContent)
+	case http.MethodGet:
 		b, ok := s.objects[r.URL.Path]
 		if !ok {
-			w.WriteHeader(404)
+			w.WriteHeader(http.StatusNotFound)
 			return
 		}
 		_, _ = w.Write(b)
@@ -177,11 +177,13 @@ func TestWhatTheStoreAnswers(t *testing.T) {
 		retryable bool
 		calls     int
 	}{
-		"busy twice":            {script: []func(http.ResponseWriter, *http.Request){busy, busy}, calls: 3},
-		"busy for ever":         {[]func(http.ResponseWriter, *http.Request){busy, busy, busy, busy}, "transfer_unavailable", true, 3},
-		"lost":                  {script: []func(http.ResponseWriter, *http.Request){lost}, calls: 2},
-		"refused":               {[]func(http.ResponseWriter, *http.Request){status(403, "")}, "transfer_rejected", false, 1},
-		"redirected":            {[]func(http.ResponseWriter, *http.Request){func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/other", 307) }}, "transfer_rejected", false, 1},
+		"busy twice":    {script: []func(http.ResponseWriter, *http.Request){busy, busy}, calls: 3},
+		"busy for ever": {[]func(http.ResponseWriter, *http.Request){busy, busy, busy, busy}, "transfer_unavailable", true, 3},
+		"lost":          {script: []func(http.ResponseWriter, *http.Request){lost}, calls: 2},
+		"refused":       {[]func(http.ResponseWriter, *http.Request){status(403, "")}, "transfer_rejected", false, 1},
+		"redirected": {[]func(http.ResponseWriter, *http.Request){func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/other", http.StatusTemporaryRedirect)
+		}}, "transfer_rejected", false, 1},
 		"a slow request":        {script: []func(http.ResponseWriter, *http.Request){status(400, "<Error><Code>RequestTimeout</Code></Error>")}, calls: 2},
 		"a bad request":         {[]func(http.ResponseWriter, *http.Request){status(400, "<Error><Code>Other</Code></Error>")}, "transfer_rejected", false, 1},
 		"too many requests":     {script: []func(http.ResponseWriter, *http.Request){status(429, "")}, calls: 2},
@@ -327,7 +329,7 @@ func TestOverLoopback(t *testing.T) {
 	var got []string
 	own := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got = append(got, r.URL.Path)
-		w.WriteHeader(404)
+		w.WriteHeader(http.StatusNotFound)
 	}))
 	defer own.Close()
 	port := own.Listener.Addr().(*net.TCPAddr).Port

@@ -14,7 +14,8 @@ import (
 	"agentenv/fault"
 )
 
-// bring puts a spec's files into a container that has not started. Folders that are missing are made by the engine; nothing is asked of the image.
+// bring puts a spec's files into a container that has not started. Folders that are missing are made by the engine; nothing is asked of the
+// image.
 func (e *Engine) bring(ctx context.Context, id string, s RunSpec) error {
 	if len(s.Files) == 0 {
 		return nil

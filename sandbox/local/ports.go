@@ -125,8 +125,8 @@ func hostIPs(ctx context.Context, e *engine.Engine) ([]string, error) {
 	return ips, nil
 }
 
-// Bridge returns the address of this machine by which containers of an engine reach it: what host.docker.internal means to them. It is loopback where the engine
-// runs them in a virtual machine that brings them there, and "" for an engine whose bridge is not on this machine.
+// Bridge returns the address of this machine by which containers of an engine reach it: what host.docker.internal means to them. It is
+// loopback where the engine runs them in a virtual machine that brings them there, and "" for an engine whose bridge is not on this machine.
 func Bridge(ctx context.Context, e *engine.Engine) (string, error) {
 	if !onLinux || e.Desktop() {
 		return loopback, nil

@@ -20,7 +20,7 @@ type Deps struct {
 	Agents        *agent.Documents
 	Artifacts     *artifact.Store
 	Client        *agent.Client
-	Mover         *objects.Mover // hands objects to agents; nil = they are handed none
+	Mover         *objects.Mover // moves objects to and from agents
 	Conversations *agent.Conversations
 	Objects       object.Store // keeps trajectories
 	Prefix        string       // of object keys; "" or a path
@@ -42,7 +42,7 @@ const (
 const (
 	configLimit     = 60 * time.Second
 	skillLimit      = 120 * time.Second
-	trajectoryLimit = 120 * time.Second
+	trajectoryLimit = 600 * time.Second
 )
 
 func textOrNull(s string) any {

@@ -63,7 +63,7 @@ func newCrew(t *testing.T, env map[string]string) *crew {
 	settings := config.Load(func(k string) (string, bool) { v, ok := env[k]; return v, ok }, dir)
 	client := agent.NewClient(agent.Options{})
 	deployer := deploy.New(deploy.Options{Sandboxes: c.sandboxes, Artifacts: artifacts, Instances: c.instances, Client: client, Images: c.images,
-		Model: func() (deploy.Model, error) { return settings.Model() }, Tokens: c.tokens})
+		Model: func() (deploy.Model, error) { return settings.Model() }, Tokens: c.tokens, Trust: func() ([]byte, error) { return []byte("PEM\n"), nil }})
 	mover := objects.New(objects.Options{Client: client, Store: store, Near: func(kind string) bool { return kind == "here" }})
 	c.reg, err = task.NewRegistry(agents.Types(agents.Deps{Deployer: deployer, Agents: c.agents, Artifacts: artifacts, Client: client, Mover: mover, Conversations: c.conversations,
 		Objects: store, Prefix: "team", Config: settings})...)

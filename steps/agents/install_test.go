@@ -112,7 +112,8 @@ func TestInstallOnHost(t *testing.T) {
 	c := newCrew(t, modelKeys())
 	at := c.installable(cardOf(onHost([]any{"work_dir", "agent_ctx_tar", "a2a_port", "agent_name", "workspace_dir", "litellm_api_key", "litellm_base_url", "litellm_extra_headers", "trust_env"},
 		"mkdir -p {workspace_dir} && tar -xzf {agent_ctx_tar} -C {workspace_dir} && printf '%s\\n' {agent_name} {{}} > {workspace_dir}/told",
-		"printf '%s|' {litellm_api_key} {litellm_base_url} {litellm_extra_headers} {trust_env} > /app/secrets; tr '\\0' ' ' < /proc/$$/cmdline > {work_dir}/cmdline; env > {work_dir}/env; true {litellm_api_key}",
+		"printf '%s|' {litellm_api_key} {litellm_base_url} {litellm_extra_headers} {agent_name} > {work_dir}/secrets; tr '\\0' ' ' < /proc/$$/cmdline > {work_dir}/cmdline; env > {work_dir}/env; true {litellm_api_key}",
+		"printf %s {trust_env} > {work_dir}/trusted",
 		starts(t))), true)
 	run, err := c.run(t.Context(), at, `{"id":"i","type":"install_agent","sandbox_name":"box","a2a_agent_id":"echo","agent_name":"it's","workspace_dir":"/app/work"}`)
 	if err != nil {
@@ -128,7 +129,7 @@ func TestInstallOnHost(t *testing.T) {
 		t.Errorf("recorded %s", canon(a))
 	}
 	in, err := c.instances.Get(t.Context(), a.Str("instance_id"))
-	if left := in.ExpiresAt.Sub(time.Now()); err != nil || in.AgentID != "echo" || in.URL != a.Str("a2a_url") || left < 50*time.Minute || left > time.Hour {
+	if left := time.Until(in.ExpiresAt); err != nil || in.AgentID != "echo" || in.URL != a.Str("a2a_url") || left < 50*time.Minute || left > time.Hour {
 		t.Errorf("%+v, %v", in, err)
 	}
 	m, err := c.sandboxes.Attach(t.Context(), sandbox.Record{ID: box.ID, Type: "local", Mode: sandbox.VM})
@@ -153,6 +154,13 @@ func TestInstallOnHost(t *testing.T) {
 	}
 	if cmd, env := read(work+"/cmdline"), read(work+"/env"); strings.Contains(cmd+env, "sk-of-the-test") || !strings.Contains(cmd, "eval") {
 		t.Errorf("the key is shown: %s\n%s", cmd, env)
+	}
+	if got := read(work + "/secrets"); got != "sk-of-the-test|http://127.0.0.1:4000|{}|it's|" {
+		t.Errorf("it is told %q", got)
+	}
+	bundle := work + "/trust/ca-bundle.pem"
+	if got, want := read(work+"/trusted"), "SSL_CERT_FILE='"+bundle+"'\nREQUESTS_CA_BUNDLE='"+bundle+"'\nNODE_EXTRA_CA_CERTS='"+bundle+"'\n"; got != want || read(bundle) != "PEM\n" {
+		t.Errorf("it is to trust %q", got)
 	}
 	for _, note := range c.notes {
 		if strings.Contains(note, "sk-of-the-test") || !strings.HasPrefix(note, "install command ") {
@@ -200,12 +208,17 @@ func TestInstallIsRefused(t *testing.T) {
 		"a stand-in's":          {fine("a2a_port", "host_user"), ``, fault.Unsupported, []string{"host_user"}},
 		"undeclared":            {fine(), ``, fault.Invalid, []string{"install command 2 (true {a2a_port})", "{a2a_port}"}},
 		"a lone brace":          {cardOf(onHost([]any{}, "touch /app/ran", "echo }")), ``, fault.Invalid, []string{"install command 2", "alone"}},
+		"a secret beside /app":  {cardOf(onHost([]any{"litellm_api_key"}, "touch /app/ran", "echo {litellm_api_key} > '/app'/key")), ``, fault.Unsupported, []string{"install command 2", "/app"}},
 		"no key":                {fine("a2a_port", "litellm_api_key"), ``, fault.Invalid, []string{"no model API key"}},
 		"no endpoint":           {fine("a2a_port", "litellm_base_url"), ``, fault.Invalid, []string{"no model endpoint"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			crew := newCrew(t, nil)
+			env := modelKeys()
+			if strings.HasPrefix(name, "no ") {
+				env = nil
+			}
+			crew := newCrew(t, env)
 			at := crew.installable(c.label, name != "no build context")
 			at.Set("deployed_sandboxes", append(at.Arr("deployed_sandboxes"), task.Sandbox{Name: "jar", ID: "fake-1", Mode: "container", Type: "fake"}.Document()))
 			step := c.step

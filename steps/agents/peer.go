@@ -100,7 +100,15 @@ func (t *talk) userModel() (string, error) {
 // answer gives the agent's reply of turn n to the user and returns the next prompt; over says that the conversation ends here. A user that
 // gives no answer ends the conversation, not the step.
 func (t *talk) answer(ctx context.Context, n int64) (parts []*doc.Object, over bool, err error) {
-	said := t.turns[len(t.turns)-1].reply.Parts
+	shared := t.shared
+	if shared == nil {
+		shared = map[string]bool{}
+	}
+	said, release, err := t.deps.Mover.Readable(ctx, t.peer.endpoint, t.turns[len(t.turns)-1].reply.Parts, t.userTimeout, shared)
+	if err != nil {
+		return nil, true, fault.At(err, "prompt_agent %q: for the user", t.r.StepID)
+	}
+	defer release(context.WithoutCancel(ctx))
 	reply, err := t.deps.Client.Send(ctx, t.peer.endpoint, agent.Turn{ContextID: t.id, Parts: said, Timeout: t.userTimeout, Poll: t.poll})
 	switch {
 	case ctx.Err() != nil:

@@ -60,11 +60,8 @@ func promptType(d Deps) *task.StepType {
 		Parse: func(_ string, f *doc.Object) (task.Action, *doc.Object, error) { return parsePrompt(d, f) },
 		Given: givenPrompt,
 		Unsupported: func(s *task.Step) string {
-			switch f := s.Fields; {
-			case f.Value("snapshot_config") != nil:
+			if s.Fields.Value("snapshot_config") != nil {
 				return "prompt_agent with snapshot_config"
-			case f.Bool("live_trajectory"):
-				return "prompt_agent with live_trajectory"
 			}
 			return ""
 		},

@@ -15,6 +15,7 @@ import (
 	"agentenv/agent"
 	"agentenv/agent/deploy"
 	"agentenv/agent/deploy/deploytest"
+	"agentenv/agent/objects"
 	"agentenv/artifact"
 	"agentenv/config"
 	"agentenv/sandbox"
@@ -47,11 +48,11 @@ func newRig(t *testing.T, env map[string]string) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, err := localfs.New(filepath.Join(dir, "objects"))
+	store, err := localfs.New(filepath.Join(dir, "objects"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	artifacts, err := artifact.New(artifact.Options{Documents: docs, Objects: objects})
+	artifacts, err := artifact.New(artifact.Options{Documents: docs, Objects: store})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func newRig(t *testing.T, env map[string]string) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, provider: &deploytest.Provider{}, objects: objects, agents: agent.NewDocuments(docs, nil, nil), conversations: agent.NewConversations(docs, nil),
+	r := &rig{t: t, provider: &deploytest.Provider{}, objects: store, agents: agent.NewDocuments(docs, nil, nil), conversations: agent.NewConversations(docs, nil),
 		image: agent.ArtifactRef{ID: img.ID(), Version: img.Version()}}
 	manager, err := sandbox.NewManager(sandbox.Config{Providers: []sandbox.Provider{r.provider}, Default: deploytest.Name, Ledger: sandbox.OpenLedger(filepath.Join(dir, "ledger.db"))})
 	if err != nil {
@@ -70,13 +71,14 @@ func newRig(t *testing.T, env map[string]string) *rig {
 	client := agent.NewClient(agent.Options{})
 	deployer := deploy.New(deploy.Options{Sandboxes: manager, Artifacts: artifacts, Instances: agent.NewInstances(docs), Client: client, Images: deploytest.Images{},
 		Model: func() (deploy.Model, error) { return c.Model() }, Provider: deploytest.Name, Tokens: deploy.NewTokens(filepath.Join(dir, "tokens.key"))})
-	if r.reg, err = task.NewRegistry(agents.Types(agents.Deps{Deployer: deployer, Agents: r.agents, Client: client, Conversations: r.conversations, Objects: objects, Config: c})...); err != nil {
+	if r.reg, err = task.NewRegistry(agents.Types(agents.Deps{Deployer: deployer, Agents: r.agents, Client: client, Conversations: r.conversations, Objects: store, Config: c,
+		Mover: objects.New(objects.Options{Client: client, Store: store})})...); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		manager.Close()
 		client.Close()
-		objects.Close()
+		store.Close()
 		docs.Close()
 	})
 	return r

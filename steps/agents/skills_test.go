@@ -132,6 +132,28 @@ func TestAddSkills(t *testing.T) {
 	}
 }
 
+// TestSkillTextIsYAML writes texts that YAML would read as something else.
+func TestSkillTextIsYAML(t *testing.T) {
+	t.Parallel()
+	c, p := newCrew(t, nil), &pupil{}
+	for _, text := range []string{"plain", "a: b", "a #b", "# a", "true", "null", "5", "1.0", "2026-12-01", "~", "- a", "[a]", "{a: b}", "*a", "&a", "!a", "%a", "@a", "`a`", "'a'", `"a"`, `a\nb`, "a\nb: c", "---",
+		"|", ">", " a", "a ", "a\ttab", "<a> & b", "é 漢 🙂", "? a", ": a", "a:", "it's"} {
+		p.held = nil
+		body, err := doc.Marshal(doc.Of("name", "s", "description", text, "license", text, "allowed_tools", text, "metadata", doc.Of("k", text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.run(t.Context(), learning(t, c, p, nil), `{"id":"k","type":"add_skills","skills":[`+string(body)+`]}`); err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		f, _, err := artifact.ParseSkill("s", []byte(p.text("s")))
+		if err != nil || f.Description != text || f.License != text || f.AllowedTools != text || f.Metadata["k"] != text {
+			t.Errorf("%q comes back as %+v, %v", text, f, err)
+		}
+	}
+}
+
 // TestSkillsAreRefused has an agent learn nothing of a step in which something cannot be learned.
 func TestSkillsAreRefused(t *testing.T) {
 	t.Parallel()

@@ -173,8 +173,8 @@ func (d Deps) read(ctx context.Context, s skillSource, offered *card.Extension) 
 	case takesText(offered) && len(l.Files) < 2:
 	case len(l.Files) == 0:
 		return nil, fault.New(fault.Unsupported, "the card of the agent takes no text of a skill; give the skill as an artifact")
-	case d.Mover == nil || !offered.Takes("add", "name", "description", "skill_bundle"):
-		return nil, fault.New(fault.Unsupported, "it has %d files, and the agent cannot be handed them: its card takes no skill_bundle, or objects reach no agent here; give a skill of %s alone",
+	case !offered.Takes("add", "name", "description", "skill_bundle"):
+		return nil, fault.New(fault.Unsupported, "it has %d files, and the agent cannot be handed them: its card takes no skill_bundle; give a skill of %s alone",
 			len(l.Files), artifact.SkillFile)
 	default:
 		l.text = ""

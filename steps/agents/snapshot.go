@@ -98,9 +98,6 @@ func (a *snapshotAgent) execute(ctx context.Context, r *task.Run) error {
 	if err != nil {
 		return err
 	}
-	if a.deps.Mover == nil {
-		return fault.New(fault.Unsupported, "agents are handed no objects here, so the agent %q cannot write its state", a.agent)
-	}
 	at, err := a.save(ctx, e, id, conversation)
 	if err != nil {
 		return fault.At(err, "the agent %q", a.agent)

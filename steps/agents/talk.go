@@ -29,6 +29,10 @@ type talk struct {
 	prefix  string // object URL of the trajectories, no slash at its end
 	peer    *peer  // who answers the agent; nil = nobody
 	turns   []turn
+
+	shared    map[string]bool // URIs of files that the agent was given, which the user may read too
+	keepsLive bool
+	live      *live // of the turn before; nil = there is none, or it is not kept
 }
 
 // turn is one prompt and what came of it.
@@ -74,6 +78,7 @@ func (t *talk) prepare(ctx context.Context) error {
 	if t.prefix, err = t.trajectories(); err != nil {
 		return err
 	}
+	t.keepsLive = t.wantsLive()
 	settings, err := t.settings(t.r)
 	if err != nil {
 		return err
@@ -145,6 +150,7 @@ func (t *talk) open(ctx context.Context) error {
 // converse runs turn after turn, and closes the conversation however it ends. The error says why the step fails.
 func (t *talk) converse(ctx context.Context) (err error) {
 	defer func() {
+		t.live.followedBy(ctx, "")
 		if t.peer != nil && t.triggered() {
 			t.keepFirings(ctx)
 		}
@@ -192,11 +198,23 @@ func (t *talk) active(ctx context.Context) (bool, error) {
 // turn sends one prompt and keeps what came of it, also of a turn that failed.
 func (t *talk) turn(ctx context.Context, parts []*doc.Object) error {
 	message := randomHex()
+	given, release, err := t.deps.Mover.Readable(ctx, t.agent, parts, t.timeout, nil)
+	if err != nil {
+		return fault.At(err, "prompt_agent %q", t.r.StepID)
+	}
+	defer release(context.WithoutCancel(ctx))
+	t.share(parts)
 	if err := t.deps.Conversations.AddMessage(ctx, t.id, "user", parts, message); err != nil {
 		return fault.At(err, "prompt_agent %q", t.r.StepID)
 	}
-	reply, err := t.send(ctx, agent.Turn{MessageID: message, ContextID: t.context, Parts: parts, Timeout: t.timeout, Poll: t.poll,
-		OnTask: func(id string) { t.r.Log.Info("the agent works", "agent", t.promptAgent.agent, "task", id) }})
+	t.live.followedBy(ctx, message)
+	t.live = t.followLive(ctx, message)
+	reply, err := t.send(ctx, agent.Turn{MessageID: message, ContextID: t.context, Parts: given, Timeout: t.timeout, Poll: t.poll,
+		OnTask: func(id string) {
+			t.r.Log.Info("the agent works", "agent", t.promptAgent.agent, "task", id)
+			t.live.begun(id)
+		}})
+	t.live.end(ctx, stateOf(reply))
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -215,6 +233,26 @@ func (t *talk) turn(ctx context.Context, parts []*doc.Object) error {
 		return failure
 	}
 	return nil
+}
+
+// share notes the files of a prompt.
+func (t *talk) share(parts []*doc.Object) {
+	for _, p := range parts {
+		if uri := p.Obj("file").Str("uri"); uri != "" {
+			if t.shared == nil {
+				t.shared = map[string]bool{}
+			}
+			t.shared[uri] = true
+		}
+	}
+}
+
+// stateOf is the state a turn ended in, "" when it came to no end.
+func stateOf(r *agent.Reply) string {
+	if r == nil {
+		return ""
+	}
+	return r.State
 }
 
 // send runs one turn, and no longer than the agent lives.

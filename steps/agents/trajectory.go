@@ -1,15 +1,12 @@
 package agents
 
 import (
-	"bytes"
 	"context"
 	"strings"
 
-	"agentenv/agent"
+	"agentenv/agent/objects"
 	"agentenv/fault"
 	"agentenv/protocol/card"
-	"agentenv/store/doc"
-	"agentenv/store/object"
 )
 
 // trajectories returns the URL below which this step's trajectories go. A prefix that is no URL of the object store is Invalid.
@@ -20,20 +17,13 @@ func (t *talk) trajectories() (string, error) {
 		}
 		return given, nil
 	}
-	url, err := t.deps.Objects.URL(t.key("prompt_agent_trajectories/prompt_id=" + t.promptAgent.id))
+	url, err := t.deps.Objects.URL(t.deps.key("prompt_agent_trajectories/prompt_id=" + t.promptAgent.id))
 	return url, fault.At(err, "prompt_id %q", t.promptAgent.id)
-}
-
-func (t *talk) key(s string) string {
-	if t.deps.Prefix == "" {
-		return s
-	}
-	return strings.TrimRight(t.deps.Prefix, "/") + "/" + s
 }
 
 // base is where trajectories lie unless a step says otherwise.
 func (t *talk) base() string {
-	url, err := t.deps.Objects.URL(t.key("prompt_agent_trajectories/"))
+	url, err := t.deps.Objects.URL(t.deps.key("prompt_agent_trajectories/"))
 	if err != nil {
 		return "the configured object store"
 	}
@@ -53,22 +43,7 @@ func (t *talk) keepTrajectory(ctx context.Context, taskID, messageID string) str
 }
 
 func (t *talk) storeTrajectory(ctx context.Context, taskID, messageID string) (string, error) {
-	answer, err := t.deps.Client.Call(ctx, t.agent, agent.Call{URI: card.Trajectory, Op: "get", Body: doc.Of("task_id", taskID), Timeout: trajectoryLimit})
-	if err != nil {
-		return "", err
-	}
-	events, ok := answer.Value("trajectory").([]any)
-	if !ok {
-		return "", fault.New(fault.Unavailable, "the agent's answer holds no list under trajectory")
-	}
-	body, err := doc.MarshalIndent(events)
-	if err != nil {
-		return "", err
-	}
-	key, err := t.deps.Objects.Key(t.prefix + "/" + trajectoryName(messageID))
-	if err != nil {
-		return "", err
-	}
-	w, err := t.deps.Objects.Put(ctx, object.Item{Key: key, ContentType: "application/json", Size: int64(len(body)), Body: bytes.NewReader(body)}, false)
-	return w.URL, err
+	ctx, stop := context.WithTimeout(ctx, trajectoryLimit)
+	defer stop()
+	return t.deps.Mover.FetchTrajectory(ctx, t.agent, objects.Of{TaskID: taskID}, t.prefix+"/"+trajectoryName(messageID))
 }

@@ -61,6 +61,9 @@ func (t *talk) decide(ctx context.Context, n int64) (parts []*doc.Object, over, 
 
 // keepFirings records what fired in the conversation, as the agent logged it; a step does not fail for it.
 func (t *talk) keepFirings(ctx context.Context) {
+	if ctx.Err() != nil {
+		return
+	}
 	answer, err := t.deps.Client.Call(ctx, t.peer.endpoint, agent.Call{URI: card.Triggers, Op: "state", Timeout: firingsLimit})
 	if err != nil {
 		warn(t.r, fmt.Sprintf("prompt_agent %q: the log of the triggers of the agent %q was not kept: %v", t.r.StepID, t.user, err))

@@ -8,9 +8,10 @@ import (
 	"agentenv/protocol/transfer"
 )
 
-// Grants is what a store offers to those who have no access to it: permissions that name one object, or the objects below one URL, and end by
-// themselves. A store that issues none has a nil Grants. A lifetime of 0 is the store's own. Errors of all methods: Invalid for a URL of another store, Unavailable
-// for a lifetime that the store cannot give or when it cannot issue grants now. All methods are safe for concurrent use.
+// Grants is what a store offers to those who have no access to it: permissions that name one object, or the objects below one URL, and end
+// by themselves. A store that issues none has a nil Grants. A lifetime of 0 is the store's own. Errors of all methods: Invalid for a URL of
+// another store, Unavailable for a lifetime that the store cannot give or when it cannot issue grants now. All methods are safe for
+// concurrent use.
 type Grants interface {
 	// Reach reports whether what runs in a sandbox of this type can use the grants; for "", no known place, it is false.
 	Reach(sandboxType string) bool
@@ -47,8 +48,9 @@ func GrantsFor(list []Granting, url string) Grants {
 	return nil
 }
 
-// ReadableURL returns an https URL by which what runs in a sandbox of the type reads the object with a plain GET: that of a grant without headers, else a signed
-// one, "" where there is neither; g may be nil. It lasts for the lifetime, or the store's when that is longer. The error is Invalid for a URL of another store.
+// ReadableURL returns an https URL by which what runs in a sandbox of the type reads the object with a plain GET: that of a grant without
+// headers, else a signed one, "" where there is neither; g may be nil. It lasts for the lifetime, or the store's when that is longer. The
+// error is Invalid for a URL of another store.
 func ReadableURL(ctx context.Context, g Grants, url, sandboxType string, lifetime time.Duration) (string, error) {
 	if g == nil {
 		return "", nil

@@ -92,7 +92,7 @@ func TestAgentInItsContainer(t *testing.T) {
 				t.Errorf("%s", response)
 			}
 			trajectory, err := os.ReadFile(strings.TrimPrefix(response.str("agent_trajectory_object_url"), "file://"))
-			if err != nil || !strings.Contains(string(trajectory), `"output": "Echo: hello"`) {
+			if err != nil || !strings.Contains(string(trajectory), `"output":"Echo: hello"`) {
 				t.Errorf("the trajectory is %q, %v", trajectory, err)
 			}
 			agent := record.at("context", "deployed_agents", 0)

@@ -26,8 +26,9 @@ func main() {
 	key := flag.String("key", "", "the key that requests must carry; none = any")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := serve(ctx, *listen, *key, flag.Arg(0)); err != nil {
+	err := serve(ctx, *listen, *key, flag.Arg(0))
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "modelserver:", err)
 		os.Exit(1)
 	}

@@ -72,7 +72,7 @@ func (r rig) post(path string, body object) object {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	req, err := http.NewRequestWithContext(r.t.Context(), "POST", r.url+path, bytes.NewReader(text))
+	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, r.url+path, bytes.NewReader(text))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func (r rig) post(path string, body object) object {
 	}
 	defer resp.Body.Close()
 	var out object
-	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil || resp.StatusCode != 200 {
+	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil || resp.StatusCode != http.StatusOK {
 		r.t.Fatalf("%s: %d %v %v", path, resp.StatusCode, out, err)
 	}
 	return out

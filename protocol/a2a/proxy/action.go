@@ -141,10 +141,11 @@ type action struct {
 func (a *action) run(s *shell.Shell, now func() time.Time) {
 	defer close(a.done)
 	began := now()
-	input, ok := map[string]any{}, true
+	var input map[string]any
+	var ok bool
 	if a.wanted.bash {
 		a.result, ok = a.bash(s)
-		input["command"] = a.wanted.command
+		input = map[string]any{"command": a.wanted.command}
 	} else {
 		a.result, ok = a.tool()
 		input = a.wanted.arguments

@@ -71,7 +71,7 @@ func (d driver) ext(path string, body object, want int) object {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	r, err := http.NewRequestWithContext(d.t.Context(), "POST", d.url+path, bytes.NewReader(text))
+	r, err := http.NewRequestWithContext(d.t.Context(), http.MethodPost, d.url+path, bytes.NewReader(text))
 	if err != nil {
 		d.t.Fatal(err)
 	}

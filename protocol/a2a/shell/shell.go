@@ -77,8 +77,11 @@ func (s *Shell) Run(ctx context.Context, command string, limit time.Duration) Re
 	if err != nil {
 		return failed(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // how it ended is in its state
+		close(ended)
+	}()
 	stopped := false
 	select {
 	case <-ended:

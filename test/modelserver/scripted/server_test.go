@@ -30,7 +30,7 @@ func serve(t *testing.T, script string) (*scripted.Server, string) {
 
 func post(t *testing.T, url, body string) (int, string, error) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), "POST", url, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,13 +222,13 @@ func TestFaults(t *testing.T) {
 	if n := len(s.Requests()); n != 5 || s.Requests()[0].Body["messages"] == nil {
 		t.Errorf("%d requests are remembered", n)
 	}
-	r, _ := http.NewRequestWithContext(t.Context(), "POST", url+"/messages", strings.NewReader(`{}`))
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/messages", strings.NewReader(`{}`))
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != 401 {
+	if resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("without the key: %d", resp.StatusCode)
 	}
 	for _, bad := range []string{`{}`, `{"turns":[]}`, `{"turns":[{"when":"("}]}`, `{"turns":[{"say":"x"}]}`, `{"turns":[{"delay":"soon"}]}`} {
