@@ -25,6 +25,7 @@ const DefaultPending = 50
 type Conversation struct {
 	ID             string
 	InstanceID     string // the run
+	StepID         string // ours: the step that holds it, "" = not known
 	Source, Target string // the names of who asks and who answers
 	Messages       []Message
 	Tasks          []ConversationTask
@@ -45,6 +46,7 @@ type Message struct {
 // ConversationTask is one turn of a conversation: a message and, when it has ended, its answer.
 type ConversationTask struct {
 	ID          string // that of the message
+	AgentTask   string // ours: the agent's own id of its task, "" = not known
 	State       string // working, completed or canceled
 	RequestedAt string
 	Input       int64  // index of its message
@@ -73,7 +75,7 @@ func NewConversations(docs document.Store, now func() time.Time) *Conversations 
 
 func conversationFilter(id string) document.Filter { return document.By("conversation_id", id) }
 
-// Open records a conversation between Source and Target in a run; the other fields of c are not used. One that is on record under the id
+// Open records a conversation between Source and Target in a run, held by a step; the other fields of c are not used. One that is on record under the id
 // already is gone on with: a closed one becomes active again. Without an id it is an Invalid error.
 func (s *Conversations) Open(ctx context.Context, c Conversation) error {
 	if c.ID == "" {
@@ -84,9 +86,13 @@ func (s *Conversations) Open(ctx context.Context, c Conversation) error {
 		return err
 	}
 	at := preciseTime(s.now())
-	err = s.docs.Insert(ctx, collConversations, doc.Of("conversation_id", c.ID, "task_instance_id", orNull(c.InstanceID), "source_agent_name", c.Source,
+	o := doc.Of("conversation_id", c.ID, "task_instance_id", orNull(c.InstanceID), "source_agent_name", c.Source,
 		"target_agent_name", c.Target, "messages", []any{}, "a2a_tasks", []any{}, "pending", false, "status", ConversationActive, "rev", doc.Int(0),
-		"created_at_utc", at, "updated_at_utc", at))
+		"created_at_utc", at, "updated_at_utc", at)
+	if c.StepID != "" {
+		o.Set("step_id", c.StepID)
+	}
+	err = s.docs.Insert(ctx, collConversations, o)
 	if !fault.Is(err, fault.Exists) {
 		return err
 	}
@@ -136,6 +142,32 @@ func (s *Conversations) Complete(ctx context.Context, id string, parts []*doc.Ob
 		u.Set.Set(taskPath(chosen, "ended_at"), at)
 		return u
 	})
+}
+
+// NoteAgentTask keeps the agent's own id of the task that works on a turn, so that another process can stop it. A turn that is not there is left
+// as it is. The error is NotFound when there is no such conversation.
+func (s *Conversations) NoteAgentTask(ctx context.Context, id, taskID, agentTask string) error {
+	return s.must(ctx, id, func(o *doc.Object, _ string) *document.Update {
+		for i, v := range o.Arr("a2a_tasks") {
+			if t, _ := v.(*doc.Object); t.Str("a2a_task_id") == taskID {
+				return &document.Update{Set: doc.Of(taskPath(i, "agent_task_id"), agentTask)}
+			}
+		}
+		return nil
+	})
+}
+
+// LeftOpen returns the conversations of a step of a run that are still active: those of an attempt whose process died.
+func (s *Conversations) LeftOpen(ctx context.Context, instance, step string) ([]*Conversation, error) {
+	list, err := s.docs.Query(ctx, collConversations, document.Query{Filter: document.By("task_instance_id", instance, "step_id", step, "status", ConversationActive)})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*Conversation, len(list))
+	for i, o := range list {
+		out[i] = conversationOf(o)
+	}
+	return out, nil
 }
 
 // CancelTask ends a turn that works, without an answer; one that has ended, or is not there, is left as it is. The error is NotFound when there is
@@ -251,7 +283,7 @@ func workingTasks(o *doc.Object) []int {
 
 func conversationOf(o *doc.Object) *Conversation {
 	c := &Conversation{ID: o.Str("conversation_id"), InstanceID: o.Str("task_instance_id"), Source: o.Str("source_agent_name"), Target: o.Str("target_agent_name"),
-		Pending: o.Bool("pending"), Status: o.Str("status"), CreatedAt: o.Str("created_at_utc"), UpdatedAt: o.Str("updated_at_utc")}
+		StepID: o.Str("step_id"), Pending: o.Bool("pending"), Status: o.Str("status"), CreatedAt: o.Str("created_at_utc"), UpdatedAt: o.Str("updated_at_utc")}
 	c.Revision, _ = o.Int("rev")
 	for _, v := range o.Arr("messages") {
 		if m, ok := v.(*doc.Object); ok {
@@ -263,7 +295,7 @@ func conversationOf(o *doc.Object) *Conversation {
 		if !ok {
 			continue
 		}
-		turn := ConversationTask{ID: t.Str("a2a_task_id"), State: t.Str("state"), RequestedAt: t.Str("requested_at"), EndedAt: t.Str("ended_at")}
+		turn := ConversationTask{ID: t.Str("a2a_task_id"), AgentTask: t.Str("agent_task_id"), State: t.Str("state"), RequestedAt: t.Str("requested_at"), EndedAt: t.Str("ended_at")}
 		turn.Input, _ = t.Int("input_message_idx")
 		if n, ok := t.Int("response_message_idx"); ok {
 			turn.Response = &n

@@ -111,6 +111,13 @@ func hasCode(err error, codes ...int64) bool {
 	return false
 }
 
+// Cancel asks an agent to stop a task, for 10 seconds at most. An agent that does not know it, or cannot stop it, gives an Unavailable error; a
+// second call asks again.
+func (c *Client) Cancel(ctx context.Context, e Endpoint, taskID string) error {
+	_, err := c.cancel(ctx, e, taskID)
+	return fault.Wrap(fault.Unavailable, err, "cancel task %s of %s", taskID, e.where())
+}
+
 // cancel asks an agent to stop a task and returns the task.
 func (c *Client) cancel(ctx context.Context, e Endpoint, taskID string) (*doc.Object, error) {
 	ctx, stop := context.WithTimeout(ctx, cancelLimit)

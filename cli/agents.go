@@ -17,6 +17,7 @@ import (
 	"agentenv/agent/deploy"
 	"agentenv/fault"
 	"agentenv/protocol/card"
+	"agentenv/sandbox"
 	"agentenv/store/doc"
 )
 
@@ -36,7 +37,7 @@ type ShippedAgent struct {
 
 func (a *App) agentCommand() *cobra.Command {
 	return newGroup("a2a-agent", "Agents: servers that speak A2A, deployed in sandboxes",
-		a.agentPut(), a.agentGet(), a.agentList(), a.agentDeploy(), a.agentInstance(), a.agentSkill(), a.agentValidate(), a.agentServe())
+		a.agentPut(), a.agentGet(), a.agentList(), a.agentDeploy(), a.agentUndeploy(), a.agentInstance(), a.agentSkill(), a.agentValidate(), a.agentServe())
 }
 
 // pairs reads KEY=VALUE flags; a key twice is an error.
@@ -178,7 +179,7 @@ func (a *App) agentDeploy() *cobra.Command {
 			given[k] = vars.Str(k)
 		}
 		live, err := s.Agents.Deployer.Deploy(ctx, deploy.Request{Agent: found, Name: id, Env: given, TTL: time.Duration(ttl) * time.Second, Provider: provider,
-			Progress: func(line string) { fmt.Fprintln(a.Stderr, line) }})
+			NoToken: true, Progress: func(line string) { fmt.Fprintln(a.Stderr, line) }})
 		if err != nil {
 			return err
 		}
@@ -187,6 +188,7 @@ func (a *App) agentDeploy() *cobra.Command {
 		}
 		fmt.Fprintf(a.Stdout, "Instance: %s\nA2A URL: %s\nSandbox: %s (%s)\nExpires: %s\n", live.InstanceID, live.Endpoint.URL, live.Info.ID, live.Info.Type,
 			time.Now().Add(time.Duration(ttl)*time.Second).UTC().Format("2006-01-02 15:04 UTC"))
+		fmt.Fprintf(a.Stderr, "Messages go to %s. `agent-env a2a-agent undeploy --instance-id %s` ends it; once it has expired `agent-env sandbox prune` removes it.\n", live.Endpoint.RPC(), live.InstanceID)
 		return nil
 	})
 	agentID(cmd, &id)
@@ -194,6 +196,27 @@ func (a *App) agentDeploy() *cobra.Command {
 	cmd.Flags().StringArrayVar(&env, "env-var", nil, "variable of the agent's container, KEY=VALUE; repeatable")
 	cmd.Flags().IntVar(&ttl, "ttl-seconds", defaultAgentTTL, "how long the sandbox lives")
 	cmd.Flags().StringVar(&provider, "sandbox", "", "sandbox provider")
+	return cmd
+}
+
+func (a *App) agentUndeploy() *cobra.Command {
+	var id string
+	cmd := a.command("undeploy", "End a deployed agent's sandbox", func(ctx context.Context, s *Services) error {
+		in, err := s.Agents.Instances.Get(ctx, id)
+		if err != nil {
+			return err
+		}
+		if in.SandboxID == "" {
+			return fault.New(fault.Invalid, "%s has no sandbox of its own", id)
+		}
+		if err := s.Sandboxes.Terminate(ctx, sandbox.Record{Name: id, ID: in.SandboxID, Type: in.SandboxType, Mode: sandbox.Container}); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.Stdout, "Ended %s (%s)\n", in.SandboxID, id)
+		return nil
+	})
+	cmd.Flags().StringVar(&id, "instance-id", "", "id of the deployed agent (required)")
+	_ = cmd.MarkFlagRequired("instance-id")
 	return cmd
 }
 
@@ -261,7 +284,7 @@ func (a *App) agentServe() *cobra.Command {
 	for _, s := range a.Shipped {
 		names = append(names, s.Name)
 	}
-	cmd := &cobra.Command{Use: "serve NAME", Short: "Be one of the shipped agents: " + strings.Join(names, ", "), Args: cobra.ExactArgs(1),
+	cmd := &cobra.Command{Use: "serve NAME", Short: "Be one of the shipped agents (echo, model, proxy)", Args: cobra.ExactArgs(1),
 		Long: "Serves a shipped agent on A2A_HOST:A2A_PORT (0.0.0.0:8000) until a signal. It is what the images of the shipped bundles run; use it to try an agent without a sandbox.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			i := slices.IndexFunc(a.Shipped, func(s ShippedAgent) bool { return s.Name == args[0] })

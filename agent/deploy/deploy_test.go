@@ -326,7 +326,7 @@ func TestWatchAndLogs(t *testing.T) {
 		t.Errorf("of a person: %v", err)
 	}
 	r.provider.Kill(a.Info.ID)
-	if err := r.Watch(t.Context(), record); !fault.Is(err, fault.Unavailable) {
+	if err := r.Watch(t.Context(), record); !fault.Is(err, fault.Internal) {
 		t.Errorf("of one that died: %v", err)
 	}
 	if text := r.Logs(t.Context(), doc.Of("agent_name", "human")); text != "" {

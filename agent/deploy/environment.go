@@ -124,9 +124,17 @@ const shortest = 6
 // hider returns a function that blanks the values of secret variables in a text that an agent wrote.
 func hider(env map[string]string) func(string) string {
 	var pairs []string
+	for _, v := range secretValues(env) {
+		pairs = append(pairs, v, "***")
+	}
+	return strings.NewReplacer(pairs...).Replace
+}
+
+// secretValues returns the values of secret variables that are worth hiding.
+func secretValues(env map[string]string) (out []string) {
 	add := func(v string) {
-		if len(v) >= shortest && !slices.Contains(pairs, v) {
-			pairs = append(pairs, v, "***")
+		if len(v) >= shortest && !slices.Contains(out, v) {
+			out = append(out, v)
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(env)) {
@@ -142,5 +150,5 @@ func hider(env map[string]string) func(string) string {
 			add(env[k])
 		}
 	}
-	return strings.NewReplacer(pairs...).Replace
+	return out
 }

@@ -3,6 +3,7 @@ package deploy
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ const (
 	// lookEvery is how often the container is looked at while its card is waited for, watchEvery while it works.
 	lookEvery  = 250 * time.Millisecond
 	watchEvery = 2 * time.Second
+	fateLimit  = 3 * time.Second
 	logLines   = 500
 	logChars   = 500
 	logLimit   = 20 * time.Second
@@ -49,7 +51,7 @@ func (d *Deployer) await(ctx context.Context, m sandbox.Machine, e agent.Endpoin
 		return nil, context.Cause(ctx)
 	}
 	if gone != nil {
-		err = gone
+		err = fault.Wrap(fault.Unavailable, gone, "the agent did not come up")
 	}
 	return nil, withOutput(ctx, m, err, hide)
 }
@@ -78,19 +80,36 @@ func watch(ctx context.Context, m sandbox.Machine, every time.Duration) error {
 	}
 }
 
-// ended returns an Unavailable error when the agent's container does not run any more.
+// ended returns an error when the agent's container does not run any more: Unavailable for one that was taken away, Internal for one that ended
+// by itself, which is the agent's own failure.
 func ended(ctx context.Context, m sandbox.Machine) error {
 	p, err := m.Container(ctx, "")
 	if fault.Is(err, fault.NotFound) {
 		return fault.New(fault.Unavailable, "the agent's container in %s is gone", m.Info().ID)
 	}
 	if c, ok := p.(served); ok && err == nil && !c.Running() {
-		return fault.New(fault.Unavailable, "the agent's container in %s has ended", m.Info().ID)
+		return fault.New(fault.Internal, "the agent's container in %s has ended", m.Info().ID)
 	}
 	return nil
 }
 
-// Watch returns an Unavailable error once the container of a recorded agent has ended, so that nobody waits for an agent that is no more.
+// Fate returns what became of the container of a recorded agent that has just broken a connection: the error of Watch if the container ends
+// within a moment, nil if it lives or nothing can be told.
+func (d *Deployer) Fate(ctx context.Context, record *doc.Object) error {
+	ctx, stop := context.WithTimeout(ctx, fateLimit)
+	defer stop()
+	m, err := d.own(ctx, record)
+	if fault.Is(err, fault.NotFound) {
+		return fault.Wrap(fault.Unavailable, err, "the agent %q is gone", record.Str("agent_name"))
+	}
+	if err != nil || m == nil {
+		return nil //nolint:nilerr // nothing can be told
+	}
+	return watch(ctx, m, lookEvery)
+}
+
+// Watch returns an error once the container of a recorded agent has ended, so that nobody waits for an agent that is no more: Internal when it
+// ended by itself, Unavailable when it was taken away.
 // It returns nil when ctx ends, and at once for an agent that has no container of its own or of which nothing can be told.
 func (d *Deployer) Watch(ctx context.Context, record *doc.Object) error {
 	m, err := d.own(ctx, record)
@@ -147,11 +166,21 @@ func (d *Deployer) Logs(ctx context.Context, record *doc.Object) string {
 		return ""
 	}
 	id := m.Info().ID
-	return "[container of " + id + "]\n" + d.secrets(id)(text)
+	return "[container of " + id + "]\n" + hider(d.given(id))(text)
 }
 
-// secrets hides what this program may have given an agent that runs already.
-func (d *Deployer) secrets(sandboxID string) func(string) string {
+// Secrets returns what this program may have given the agent of a sandbox and nobody else is to see: its token, the configured model key and
+// the headers of model calls. Short values are left out: they may be words that an agent has reason to say.
+func (d *Deployer) Secrets(sandboxID string) []string {
+	env := d.given(sandboxID)
+	headers := secretValues(map[string]string{varHeaders: env[varHeaders]})
+	delete(env, varHeaders)
+	const word, name = 8, 16
+	return append(slices.DeleteFunc(secretValues(env), func(v string) bool { return len(v) < word }), slices.DeleteFunc(headers, func(v string) bool { return len(v) < name })...)
+}
+
+// given are the secret variables that this program may have given an agent that runs already.
+func (d *Deployer) given(sandboxID string) map[string]string {
 	env := map[string]string{}
 	var err error
 	if env[varToken], err = d.o.Tokens.For(sandboxID); err != nil {
@@ -168,5 +197,5 @@ func (d *Deployer) secrets(sandboxID string) func(string) string {
 			env[varHeaders] = string(text)
 		}
 	}
-	return hider(env)
+	return env
 }

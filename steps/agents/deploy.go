@@ -177,7 +177,7 @@ func (a *deployAgent) execute(ctx context.Context, r *task.Run) error {
 func (a *deployAgent) settle(ctx context.Context, r *task.Run, live *deploy.Deployed) error {
 	identity, err := a.configure(ctx, r, live.Endpoint)
 	if err != nil {
-		return err
+		return secrets(a.deps.Deployer.Secrets(live.Info.ID)).error(err)
 	}
 	card := live.Card.Clone()
 	for _, k := range identity.Keys() {

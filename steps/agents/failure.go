@@ -37,9 +37,8 @@ func (t *talk) explain(ctx context.Context, err error) error {
 	if len(about) > 0 {
 		msg += " (" + strings.Join(about, ", ") + ")"
 	}
-	kind := fault.Internal
+	kind, named := t.kindOf(f)
 	if f.err != nil {
-		kind = fault.KindOf(f.err)
 		msg += ": " + f.err.Error()
 	} else {
 		msg += f.words()
@@ -47,16 +46,44 @@ func (t *talk) explain(ctx context.Context, err error) error {
 	if logs := t.deps.Deployer.Logs(ctx, t.record); logs != "" {
 		msg += "\n" + logs
 	}
-	return &fault.Error{Kind: kind, Class: class(kind), Msg: msg}
+	return &fault.Error{Kind: kind, Class: named, Msg: t.hide(msg)}
 }
 
-// class keeps the class that records of a failed agent carry.
-func class(kind fault.Kind) string {
-	if kind == fault.Timeout {
-		return "TimeoutError"
+// kindOf says whose fault a failed turn is. What an agent that was deployed does is its own: it failed, or took too long. What it says
+// was not there for it, and an agent that was taken away or stands elsewhere and cannot be reached, are the infrastructure's.
+func (t *talk) kindOf(f *failed) (kind fault.Kind, named string) {
+	named = "RuntimeError"
+	var turn *agent.TurnError
+	switch {
+	case f.err == nil && f.reply.ErrorType == infraError:
+		return fault.Unavailable, named
+	case f.err == nil:
+		return fault.Internal, named
+	case !errors.As(f.err, &turn):
+		return fault.KindOf(f.err), named
 	}
-	return "RuntimeError"
+	kind = fault.KindOf(turn.Err)
+	switch turn.Kind {
+	case agent.TurnTimeout:
+		named = "TimeoutError"
+	case agent.TurnUnreachable:
+		named = "TimeoutError"
+		if kind == fault.Timeout { // nothing more is known
+			kind = fault.Unavailable
+			if t.agent.Sandbox != "" {
+				kind = fault.Internal
+			}
+		}
+	case agent.TurnRPC, agent.TurnProtocol:
+		if kind == fault.Unavailable && t.agent.Sandbox != "" {
+			kind = fault.Internal
+		}
+	}
+	return kind, named
 }
+
+// infraError is the type of error by which an agent says that something it needs was not there.
+const infraError = "infra_error"
 
 // words are what the agent said to its end.
 func (f *failed) words() string {

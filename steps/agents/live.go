@@ -115,7 +115,7 @@ func (l *live) follow(ctx context.Context) {
 		switch {
 		case err == nil && ended, errors.As(err, &refused) && refused.Status/100 == 4:
 			if err != nil {
-				warn(l.t.r, "the trajectory is not kept while the agent works: "+err.Error())
+				warn(l.t.r, "the trajectory is not kept while the agent works: "+l.t.hide(err.Error()))
 			}
 			if over != nil {
 				<-over
@@ -169,7 +169,7 @@ func (l *live) read(ctx context.Context, id string) (more, ended bool, err error
 			if err != nil {
 				return false, false, err
 			}
-			lines.Write(text)
+			lines.WriteString(l.t.hide(string(text)))
 			lines.WriteByte('\n')
 		}
 		if err := l.put(ctx, fmt.Sprintf("%08d-%08d.jsonl", l.next, next), "application/x-ndjson", lines.Bytes()); err != nil {

@@ -2,6 +2,7 @@ package agents
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -113,16 +114,30 @@ func (t *talk) answer(ctx context.Context, n int64) (parts []*doc.Object, over b
 	switch {
 	case ctx.Err() != nil:
 		return nil, true, context.Cause(ctx)
+	case err != nil && !tookTooLong(err):
+		return nil, true, &fault.Error{Kind: fault.Unavailable, Class: "RuntimeError", Msg: t.hide(fmt.Sprintf("prompt_agent %q: the user cannot be asked after turn %d: %v", t.r.StepID, n, err))}
 	case err != nil:
-		warn(t.r, fmt.Sprintf("prompt_agent %q: the conversation ends after turn %d, since the user gave no answer: %v", t.r.StepID, n, err))
+		t.cutOff(n, err.Error())
 		return nil, true, nil
 	case reply.State != agent.Completed || len(reply.Parts) == 0:
-		warn(t.r, fmt.Sprintf("prompt_agent %q: the conversation ends after turn %d, since the user gave no answer (state %s)", t.r.StepID, n, reply.State))
+		t.cutOff(n, "its turn ended in the state "+reply.State)
 		return nil, true, nil
 	case !t.peer.simulated:
 		return reply.Parts, false, nil
 	}
 	return t.simulated(n, reply)
+}
+
+// tookTooLong reports whether a user was reached and did not answer in its time.
+func tookTooLong(err error) bool {
+	var turn *agent.TurnError
+	return errors.As(err, &turn) && turn.Kind == agent.TurnTimeout
+}
+
+// cutOff notes, for people and in the record, that the conversation ends because the user gave no answer.
+func (t *talk) cutOff(n int64, why string) {
+	warn(t.r, t.hide(fmt.Sprintf("prompt_agent %q: the conversation ends after turn %d, since the user gave no answer: %s", t.r.StepID, n, why)))
+	t.r.Set(doc.Of("after_turn", doc.Int(n), "reason", t.hide(why)), "conversations_cut_off", t.r.StepID)
 }
 
 // simulated reads a simulated user's answer: an object with message and done, as it was told. A text that is no JSON at all is the message itself; JSON

@@ -214,7 +214,7 @@ func TestUnreachable(t *testing.T) {
 	f.answer = func(string) (string, []any) { go r.provider.Kill(id); return "working", texts("half an answer") }
 	r.provider.Output = "out of memory"
 	run, err = r.run(t.Context(), run.Context(), `{"id":"ask","type":"prompt_agent","prompt":"hello"}`)
-	if err == nil || !strings.Contains(err.Error(), id) || !strings.Contains(err.Error(), "has ended") || task.ClassOf(err) != task.Infrastructure {
+	if err == nil || !strings.Contains(err.Error(), id) || !strings.Contains(err.Error(), "has ended") || task.ClassOf(err) != task.Failed {
 		t.Fatalf("%v", err)
 	}
 	if got := run.PromptResponses(); len(got) != 1 || got[0].Str("error_type") != "unreachable" {
@@ -222,10 +222,11 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestGoneBeforehand has a prompt fail at once whose agent has died, or whose sandbox was removed, since it was deployed.
+// TestGoneBeforehand has a prompt fail at once whose agent has died, which is its own failure, or whose sandbox was removed, which is not, since
+// it was deployed.
 func TestGoneBeforehand(t *testing.T) {
 	t.Parallel()
-	for _, how := range []string{"died", "removed"} {
+	for how, class := range map[string]task.Class{"died": task.Failed, "removed": task.Infrastructure} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			f := &fake{takes: "model", answer: echoing}
@@ -243,7 +244,7 @@ func TestGoneBeforehand(t *testing.T) {
 				}
 			}
 			_, err = r.run(t.Context(), run.Context(), `{"id":"ask","type":"prompt_agent","prompt":"hello","model":"m"}`)
-			if task.ClassOf(err) != task.Infrastructure || !strings.Contains(err.Error(), id) {
+			if task.ClassOf(err) != class || !strings.Contains(err.Error(), id) {
 				t.Error(err)
 			}
 		})

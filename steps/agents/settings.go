@@ -5,6 +5,7 @@ import (
 	"agentenv/fault"
 	"agentenv/store/doc"
 	"agentenv/task"
+	"math"
 )
 
 // model returns the model that the agent is to use: the step's override, the run's, the step's, the run's default.
@@ -39,7 +40,7 @@ func (a *promptAgent) settings(r *task.Run) (*doc.Object, error) {
 	put("max_turns", r.Override("agent_max_turns"), f.Value("max_turns"))
 	put("max_thinking_tokens", r.Override("agent_max_thinking_tokens"), f.Value("max_thinking_tokens"))
 	put("output_format", f.Value("output_format"))
-	put("timeout_seconds", f.Value("timeout_seconds"))
+	put("timeout_seconds", whole(f.Value("timeout_seconds")))
 	put("task_id", r.Metadata("task_id"), r.TaskID)
 	put("agentenv_tools", f.Value("agentenv_tools"))
 	if params := f.Obj("model_params"); params != nil {
@@ -50,6 +51,14 @@ func (a *promptAgent) settings(r *task.Run) (*doc.Object, error) {
 		put("model_params", v)
 	}
 	return out, nil
+}
+
+// whole rounds a number of seconds up, since agents take whole ones alone.
+func whole(v any) any {
+	if n, ok := v.(doc.Number); ok && n.Finite() {
+		return doc.Int(int64(math.Ceil(n.Float64())))
+	}
+	return v
 }
 
 // resolved returns v with every text in it that is a reference replaced by what it names.

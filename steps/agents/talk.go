@@ -31,6 +31,7 @@ type talk struct {
 	turns   []turn
 
 	shared    map[string]bool // URIs of files that the agent was given, which the user may read too
+	hidden    secrets         // what the agent knows and must not be kept
 	keepsLive bool
 	live      *live // of the turn before; nil = there is none, or it is not kept
 }
@@ -54,14 +55,14 @@ func (a *promptAgent) Execute(ctx context.Context, r *task.Run) error {
 func (a *promptAgent) execute(ctx context.Context, r *task.Run) error {
 	t := &talk{promptAgent: a, r: r}
 	if err := t.prepare(ctx); err != nil {
-		return fault.At(err, "prompt_agent %q", r.StepID)
+		return t.hidden.error(fault.At(err, "prompt_agent %q", r.StepID))
 	}
 	failure := t.converse(ctx)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if len(t.turns) > 0 {
-		r.AddPromptResponse(t.response(failure))
+		r.AddPromptResponse(t.hidden.value(t.response(failure)).(*doc.Object))
 	}
 	return t.explain(ctx, failure)
 }
@@ -75,6 +76,7 @@ func (t *talk) prepare(ctx context.Context) error {
 	if t.agent, err = t.deps.Deployer.Endpoint(t.record); err != nil {
 		return err
 	}
+	t.hidden = t.secrets()
 	if t.prefix, err = t.trajectories(); err != nil {
 		return err
 	}
@@ -113,7 +115,8 @@ func (t *talk) prepare(ctx context.Context) error {
 func (t *talk) configure(ctx context.Context, e agent.Endpoint, settings *doc.Object) (*doc.Object, error) {
 	taken, dropped := agent.Negotiate(e, card.AgentConfig, "set", settings)
 	for _, k := range dropped {
-		if k == "system_prompt" || k == "output_format" {
+		asked := k == "model" && (text(t.r.Override("agent_model")) != "" || t.fields.Str("model") != "")
+		if k == "system_prompt" || k == "output_format" || asked {
 			warn(t.r, fmt.Sprintf("prompt_agent %q: the agent takes no %s (its card lists none in agent-config), so it gets none", t.r.StepID, k))
 		}
 	}
@@ -139,11 +142,39 @@ func (t *talk) open(ctx context.Context) error {
 		// The length keeps a context that ends in a run's id apart from that run's own.
 		t.id = fmt.Sprintf("%s-%s-%d", t.context, run, len(run))
 	}
-	c := agent.Conversation{ID: t.id, InstanceID: t.r.Instance, Source: t.user, Target: t.promptAgent.agent}
+	if err := t.stopEarlier(ctx); err != nil {
+		return err
+	}
+	c := agent.Conversation{ID: t.id, InstanceID: t.r.Instance, StepID: t.r.StepID, Source: t.user, Target: t.promptAgent.agent}
 	if err := t.deps.Conversations.Open(ctx, c); err != nil {
 		return err
 	}
 	t.r.Set(t.id, "a2a_conversations", t.r.StepID)
+	return nil
+}
+
+// stopEarlier ends what an attempt of this step left that died with its process: its agent may still work on the same files.
+func (t *talk) stopEarlier(ctx context.Context) error {
+	if t.r.Instance == "" {
+		return nil
+	}
+	left, err := t.deps.Conversations.LeftOpen(ctx, t.r.Instance, t.r.StepID)
+	if err != nil {
+		return err
+	}
+	for _, c := range left {
+		for _, one := range c.Tasks {
+			if one.State != agent.Working || one.AgentTask == "" {
+				continue
+			}
+			if err := t.deps.Client.Cancel(ctx, t.agent, one.AgentTask); err != nil {
+				t.r.Log.Info("a task of an earlier attempt was not stopped", "task", one.AgentTask, "error", err)
+			}
+		}
+		if err := t.deps.Conversations.Close(ctx, c.ID); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -213,14 +244,19 @@ func (t *talk) turn(ctx context.Context, parts []*doc.Object) error {
 		OnTask: func(id string) {
 			t.r.Log.Info("the agent works", "agent", t.promptAgent.agent, "task", id)
 			t.live.begun(id)
+			if err := t.deps.Conversations.NoteAgentTask(ctx, t.id, message, id); err != nil {
+				t.r.Log.Warn("the agent's task is not on record, so a process that goes on with this run cannot stop it", "task", id, "error", err)
+			}
 		}})
 	t.live.end(ctx, stateOf(reply))
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	t.hidden.reply(reply)
 	failure := turnFailure(reply, err)
 	if failure != nil {
 		reply = failure.reply
+		t.hidden.reply(reply)
 	}
 	t.turns = append(t.turns, turn{prompt: parts, reply: reply})
 	if err == nil {
@@ -234,6 +270,23 @@ func (t *talk) turn(ctx context.Context, parts []*doc.Object) error {
 	}
 	return nil
 }
+
+// secrets are those of the agent and of this run.
+func (t *talk) secrets() secrets {
+	var out secrets
+	if t.agent.Sandbox != "" {
+		out = t.deps.Deployer.Secrets(t.agent.Sandbox)
+	}
+	if key, _ := t.r.Override("litellm_api_key").(string); len(key) > len("secret:") {
+		if v, err := t.deps.Config.ResolveText(key); err == nil && v != "" {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// hide takes secrets out of a text.
+func (t *talk) hide(s string) string { return t.hidden.text(s) }
 
 // share notes the files of a prompt.
 func (t *talk) share(parts []*doc.Object) {
@@ -262,6 +315,9 @@ func (t *talk) send(ctx context.Context, one agent.Turn) (reply *agent.Reply, er
 		reply, err = t.deps.Client.Send(ctx, t.agent, one)
 		return err
 	})
+	if broken := errors.As(err, &turn) && turn.Kind == agent.TurnUnreachable; broken && gone == nil && ctx.Err() == nil {
+		gone = t.deps.Deployer.Fate(ctx, t.record) // the connection breaks before anybody sees the container end
+	}
 	if gone != nil && errors.As(err, &turn) {
 		return nil, &agent.TurnError{Kind: agent.TurnUnreachable, TaskID: turn.TaskID, Partial: turn.Partial, Err: gone}
 	}
@@ -283,7 +339,7 @@ func (t *talk) whileAlive(ctx context.Context, ask func(context.Context) error) 
 	ended := context.Cause(living)
 	stop(nil)
 	<-watched
-	if err != nil && ctx.Err() == nil && fault.Is(ended, fault.Unavailable) {
+	if err != nil && ctx.Err() == nil && fault.Is(ended, fault.Unavailable, fault.Internal) {
 		return ended
 	}
 	return nil

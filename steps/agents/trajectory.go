@@ -37,7 +37,7 @@ func (t *talk) keepTrajectory(ctx context.Context, taskID, messageID string) str
 	}
 	url, err := t.storeTrajectory(ctx, taskID, messageID)
 	if err != nil {
-		warn(t.r, "no trajectory of the task "+taskID+" was kept: "+err.Error())
+		warn(t.r, "no trajectory of the task "+taskID+" was kept: "+t.hide(err.Error()))
 	}
 	return url
 }
@@ -45,5 +45,9 @@ func (t *talk) keepTrajectory(ctx context.Context, taskID, messageID string) str
 func (t *talk) storeTrajectory(ctx context.Context, taskID, messageID string) (string, error) {
 	ctx, stop := context.WithTimeout(ctx, trajectoryLimit)
 	defer stop()
-	return t.deps.Mover.FetchTrajectory(ctx, t.agent, objects.Of{TaskID: taskID}, t.prefix+"/"+trajectoryName(messageID))
+	url, err := t.deps.Mover.FetchTrajectory(ctx, t.agent, objects.Of{TaskID: taskID}, t.prefix+"/"+trajectoryName(messageID))
+	if err != nil {
+		return "", err
+	}
+	return url, t.hidden.object(ctx, t.deps.Objects, url, "application/json")
 }

@@ -251,7 +251,7 @@ func TestTurnsThatFail(t *testing.T) {
 	for i, want := range []struct{ class, text, kind string }{
 		{"failed", "A2A task failed (error_type=agent_error, error_code=echo.asked, task_id=", "agent_error"},
 		{"timed_out", "did not end within 2 s", "timeout"},
-		{"infrastructure", "container", "unreachable"},
+		{"failed", "container", "unreachable"},
 	} {
 		f := s.Tasks[0].Failures[i]
 		if f.Class != want.class && want.class != "" && record.str("step_outcomes", f.Step) != want.class {

@@ -150,7 +150,11 @@ func unfenced(s string) string {
 func (t *talk) refused(err error) a2a.Result {
 	var status *statusError
 	if errors.As(err, &status) && status.status/100 == 4 && status.status != 429 {
-		return a2a.Fail(fmt.Sprintf("model.http_%d", status.status), err.Error())
+		r := a2a.Fail(fmt.Sprintf("model.http_%d", status.status), err.Error())
+		if status.status != 400 && status.status != 413 && status.status != 422 { // a wrong key, endpoint or model: nothing the agent did
+			r.Failure.Type = a2a.InfraError
+		}
+		return r
 	}
 	return fail("model.unavailable", err)
 }
