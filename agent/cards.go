@@ -21,6 +21,7 @@ const (
 	cardTry      = 2 * time.Second
 	cardPace     = 50 * time.Millisecond
 	cardPaceMost = 500 * time.Millisecond
+	cardWrong    = 10 * time.Second // so long an agent may serve what is no card; a proxy before it may do so while it starts
 )
 
 // Card reads the agent's card, as long as ctx goes on. The error is Unavailable when the agent cannot be reached or serves no card, and Invalid when what it
@@ -49,7 +50,8 @@ func (c *Client) Card(ctx context.Context, e Endpoint) (*card.Card, error) {
 }
 
 // AwaitCard reads the agent's card as soon as it serves one: it asks again and again, each time for 2 seconds at most, until limit has passed
-// (0 = DefaultReadiness). The error is then of kind Timeout and says why the last try failed; when ctx ends it is of ctx's kind.
+// (0 = DefaultReadiness). The error is then of kind Timeout and says why the last try failed; when ctx ends it is of ctx's kind. An agent that serves what
+// is no card for 10 seconds is not waited for any longer, which is an Invalid error.
 func (c *Client) AwaitCard(ctx context.Context, e Endpoint, limit time.Duration) (*card.Card, error) {
 	if limit <= 0 {
 		limit = DefaultReadiness
@@ -58,6 +60,7 @@ func (c *Client) AwaitCard(ctx context.Context, e Endpoint, limit time.Duration)
 	waiting, stop := context.WithTimeout(ctx, limit)
 	defer stop()
 	var last error
+	var wrong time.Time // since when it serves what is no card
 	for pace := cardPace; ; pace = min(2*pace, cardPaceMost) {
 		try, end := context.WithTimeout(waiting, cardTry)
 		found, err := c.Card(try, e)
@@ -67,6 +70,15 @@ func (c *Client) AwaitCard(ctx context.Context, e Endpoint, limit time.Duration)
 		}
 		if last == nil || waiting.Err() == nil {
 			last = err
+		}
+		var size *sizeError
+		switch noCard := fault.Is(err, fault.Invalid) || errors.As(err, &size); {
+		case !noCard:
+			wrong = time.Time{}
+		case wrong.IsZero():
+			wrong = c.now()
+		case c.now().Sub(wrong) >= cardWrong:
+			return nil, fault.Wrap(fault.Invalid, err, "%s serves no card", e.where())
 		}
 		if !sleep(waiting, pace) {
 			break

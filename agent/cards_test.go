@@ -95,7 +95,14 @@ func TestAwaitCard(t *testing.T) {
 			}
 			return answered(200, good)
 		}, "", "", 6 * time.Second},
-		"never": {func(time.Duration) raw { return answered(503, "starting") }, fault.Timeout, "no card within 5m0s: read the card of the agent at http://agent (sandbox box): GET /.well-known/agent.json answered HTTP 503: starting", 301 * time.Second},
+		"never":          {func(time.Duration) raw { return answered(503, "starting") }, fault.Timeout, "no card within 5m0s: read the card of the agent at http://agent (sandbox box): GET /.well-known/agent.json answered HTTP 503: starting", 301 * time.Second},
+		"something else": {func(time.Duration) raw { return answered(200, "<html>") }, fault.Invalid, "serves no card", 12 * time.Second},
+		"something else at first": {func(since time.Duration) raw {
+			if since < 5*time.Second {
+				return answered(200, "<html>")
+			}
+			return answered(200, good)
+		}, "", "", 6 * time.Second},
 		"a host that hangs": {func(time.Duration) raw { return hang }, fault.Timeout,
 			"no card within 5m0s", 301 * time.Second},
 	} {

@@ -309,6 +309,16 @@ func parseMetadata(list []string) (*doc.Object, error) {
 			o.Set(k, v)
 		}
 	}
+	if v, given := o.Get("takes_credentials"); given {
+		if _, ok := v.(bool); !ok {
+			return nil, fault.New(fault.Invalid, "--metadata takes_credentials must be true or false")
+		}
+	}
+	if v, given := o.Get("min_disk_size_gb"); given {
+		if n, ok := v.(doc.Number); !ok || n.Float64() <= 0 {
+			return nil, fault.New(fault.Invalid, "--metadata min_disk_size_gb must be a number greater than 0")
+		}
+	}
 	return o, nil
 }
 
