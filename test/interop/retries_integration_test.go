@@ -82,7 +82,7 @@ func join(steps ...string) string {
 }
 
 // mayDiffer are names of ours, wording, and counters: the reference records a tolerated failure before it takes it back.
-var mayDiffer = regexp.MustCompile(`^/(created_at_precise_utc|ended_at_precise_utc|step_outcomes|outcome_class|rev|journal_seq|error)$|^/rows/\d+/(seq|ops/outcome_class|ops/started_at)$|failed_steps/\d+/error$|/value/\d+/error$|/items/\d+/error$`)
+var mayDiffer = regexp.MustCompile(`^/(created_at_precise_utc|ended_at_precise_utc|step_outcomes|outcome_class|undone_attempts|rev|journal_seq|error)$|^/rows/\d+/(seq|ops/outcome_class|ops/started_at)$|failed_steps/\d+/error$|/value/\d+/error$|/items/\d+/error$`)
 
 // rowsOf returns a user's journal rows by step, each with what it sets by path: rows set many things, in no order that matters.
 func rowsOf(u *user) []any {
