@@ -18,6 +18,7 @@ import (
 
 	"agentenv/fault"
 	"agentenv/protocol/card"
+	"agentenv/telemetry"
 )
 
 // DefaultMaxBody is the size up to which a message is sent and an answer is read, in bytes.
@@ -162,6 +163,7 @@ func (c *Client) open(ctx context.Context, e Endpoint, method, target, accept st
 	if e.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+e.Token)
 	}
+	telemetry.Hand(ctx, req.Header)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		var u *url.Error
