@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"agentenv/fault"
+	"agentenv/protocol/transfer"
 )
 
 // DefaultMaxBytes is how much a store holds when nothing else is said.
@@ -112,17 +113,7 @@ func (s *Store) MaxBytes() int64 { return s.limit }
 func (s *Store) file(p string) string { return filepath.Join(s.root, "objects", filepath.FromSlash(p)) }
 
 // plain reports whether p names an object: no empty, . or .. segment, no backslash, no NUL, at most MaxPath bytes.
-func plain(p string) bool {
-	if p == "" || len(p) > MaxPath || strings.ContainsAny(p, "\\\x00") {
-		return false
-	}
-	for seg := range strings.SplitSeq(p, "/") {
-		if seg == "" || seg == "." || seg == ".." {
-			return false
-		}
-	}
-	return true
-}
+func plain(p string) bool { return len(p) <= MaxPath && transfer.Relative(p) }
 
 func badPath() error {
 	return fault.New(fault.Invalid, "the path is not a plain relative one of at most %d bytes", MaxPath)
