@@ -251,9 +251,27 @@ func trimmed(t *wire.Task, history int) *wire.Task {
 
 // answer writes a JSON-RPC answer; errors have status 200 too.
 func answer(w http.ResponseWriter, r response) {
-	text, err := json.Marshal(r)
+	var text []byte
+	var err error
+	if r.Error == nil && r.ID != nil {
+		text, err = appendResult(nil, r.ID, r.Result)
+	} else {
+		text, err = json.Marshal(r)
+	}
 	if err != nil {
 		text, _ = json.Marshal(response{JSONRPC: "2.0", ID: r.ID, Error: &rpcError{codeInternal, "the answer is no JSON"}})
 	}
 	writeJSON(w, http.StatusOK, text)
+}
+
+// appendResult appends the answer to a call that has a result.
+func appendResult(b []byte, id, result any) ([]byte, error) {
+	b, err := appendJSON(append(b, `{"jsonrpc":"2.0","id":`...), id)
+	if err != nil {
+		return nil, err
+	}
+	if b, err = appendJSON(append(b, `,"result":`...), result); err != nil {
+		return nil, err
+	}
+	return append(b, '}'), nil
 }

@@ -1,7 +1,6 @@
 package a2a
 
 import (
-	"encoding/json"
 	"net/http"
 	"time"
 
@@ -89,7 +88,7 @@ type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	id      any
-	head    []byte // of each response
+	text    []byte // of the last event; its room is used again
 }
 
 // events writes those that are there and sends them together; the last ones go out with the end of the answer.
@@ -99,10 +98,11 @@ func (s *stream) events(last bool, list ...any) error {
 	}
 	_ = s.control.SetWriteDeadline(time.Now().Add(eventTimeout))
 	for _, e := range list {
-		text, err := s.response(e)
+		text, err := appendResult(s.text[:0], s.id, e)
 		if err != nil {
 			return err
 		}
+		s.text = text
 		if err := sse.Write(s.w, text); err != nil {
 			return err
 		}
@@ -111,30 +111,6 @@ func (s *stream) events(last bool, list ...any) error {
 		return nil
 	}
 	return s.control.Flush()
-}
-
-// response is an event as the result of the call. Events marshal themselves; to marshal them as a part of something would go over all their
-// text once more.
-func (s *stream) response(e any) ([]byte, error) {
-	var result []byte
-	var err error
-	if own, ok := e.(json.Marshaler); ok {
-		result, err = own.MarshalJSON()
-	} else {
-		result, err = json.Marshal(e)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if s.head == nil {
-		id, err := json.Marshal(s.id)
-		if err != nil {
-			return nil, err
-		}
-		s.head = append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"result":`...)
-	}
-	text := make([]byte, 0, len(s.head)+len(result)+1)
-	return append(append(append(text, s.head...), result...), '}'), nil
 }
 
 func (s *stream) alive() error {

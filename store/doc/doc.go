@@ -95,7 +95,38 @@ func (n Number) rat() (*big.Rat, bool) {
 // Object is a JSON object that keeps the order in which its keys were first set. The zero value is an empty object.
 type Object struct {
 	keys []string
-	vals map[string]any
+	vals []any          // of the key in the same place
+	at   map[string]int // place of each key; nil while there are few
+}
+
+// few is up to how many keys an object looks through them: most objects have fewer, and a map of their own would cost more.
+const few = 8
+
+// place returns where a key is, -1 when it is absent.
+func (o *Object) place(key string) int {
+	if o.at != nil {
+		if i, ok := o.at[key]; ok {
+			return i
+		}
+		return -1
+	}
+	for i, k := range o.keys {
+		if k == key {
+			return i
+		}
+	}
+	return -1
+}
+
+// index notes the places of many keys.
+func (o *Object) index() {
+	o.at = nil
+	if len(o.keys) > few {
+		o.at = make(map[string]int, len(o.keys)+1)
+		for i, k := range o.keys {
+			o.at[k] = i
+		}
+	}
 }
 
 // Of returns an object of alternating keys and values: Of("id", "x", "version", Int(1)). It panics on an odd count or a
@@ -129,8 +160,11 @@ func (o *Object) Get(key string) (any, bool) {
 	if o == nil {
 		return nil, false
 	}
-	v, ok := o.vals[key]
-	return v, ok
+	i := o.place(key)
+	if i < 0 {
+		return nil, false
+	}
+	return o.vals[i], true
 }
 
 // Value returns the value under key, nil when it is absent.
@@ -166,38 +200,41 @@ func (o *Object) Arr(key string) []any { v, _ := o.Value(key).([]any); return v 
 
 // Set puts a value under key, at the end when the key is new. It returns o.
 func (o *Object) Set(key string, v any) *Object {
-	if o.vals == nil {
-		o.vals = map[string]any{}
+	if i := o.place(key); i >= 0 {
+		o.vals[i] = v
+		return o
 	}
-	if _, ok := o.vals[key]; !ok {
-		o.keys = append(o.keys, key)
+	if o.keys == nil {
+		o.keys, o.vals = make([]string, 0, few/2), make([]any, 0, few/2)
 	}
-	o.vals[key] = v
+	o.keys, o.vals = append(o.keys, key), append(o.vals, v)
+	switch n := len(o.keys); {
+	case o.at != nil:
+		o.at[key] = n - 1
+	case n > few:
+		o.index()
+	}
 	return o
 }
 
 // Delete removes key; an absent key is a no-op.
 func (o *Object) Delete(key string) {
-	if _, ok := o.Get(key); !ok {
+	if o == nil {
 		return
 	}
-	delete(o.vals, key)
-	for i, k := range o.keys {
-		if k == key {
-			o.keys = append(o.keys[:i:i], o.keys[i+1:]...)
-			return
-		}
+	if i := o.place(key); i >= 0 {
+		o.keys = append(o.keys[:i:i], o.keys[i+1:]...)
+		o.vals = append(o.vals[:i:i], o.vals[i+1:]...)
+		o.index()
 	}
 }
 
 // Clone returns a copy whose keys can be changed without changing o; the values are shared.
 func (o *Object) Clone() *Object {
-	c := &Object{keys: make([]string, 0, o.Len()+1), vals: make(map[string]any, o.Len()+1)}
-	if o != nil {
-		c.keys = append(c.keys, o.keys...)
-		for k, v := range o.vals {
-			c.vals[k] = v
-		}
+	c := &Object{}
+	if n := o.Len(); n > 0 {
+		c.keys, c.vals = append(make([]string, 0, n+1), o.keys...), append(make([]any, 0, n+1), o.vals...)
+		c.index()
 	}
 	return c
 }
@@ -209,9 +246,9 @@ func DeepClone(v any) any {
 		if v == nil {
 			return v
 		}
-		c := &Object{keys: append([]string(nil), v.keys...), vals: make(map[string]any, len(v.keys))}
-		for k, x := range v.vals {
-			c.vals[k] = DeepClone(x)
+		c := v.Clone()
+		for i, x := range c.vals {
+			c.vals[i] = DeepClone(x)
 		}
 		return c
 	case []any:
@@ -256,9 +293,9 @@ func Equal(a, b any) bool {
 		if !ok || x.Len() != y.Len() {
 			return false
 		}
-		for _, k := range x.Keys() {
+		for i, k := range x.Keys() {
 			v, ok := y.Get(k)
-			if !ok || !Equal(x.vals[k], v) {
+			if !ok || !Equal(x.vals[i], v) {
 				return false
 			}
 		}
@@ -330,7 +367,7 @@ func canonical(b *strings.Builder, v any) {
 			}
 			b.Write(appendString(nil, k))
 			b.WriteByte(':')
-			canonical(b, v.vals[k])
+			canonical(b, v.Value(k))
 		}
 		b.WriteByte('}')
 	case []any:

@@ -393,7 +393,7 @@ func appendValue(dst []byte, v any, spaced bool) ([]byte, error) {
 				dst = append(dst, comma...)
 			}
 			dst = append(appendString(dst, k), colon...)
-			if dst, err = appendValue(dst, v.vals[k], spaced); err != nil {
+			if dst, err = appendValue(dst, v.vals[i], spaced); err != nil {
 				return nil, err
 			}
 		}
@@ -434,7 +434,7 @@ func appendIndent(dst []byte, v any, indent string) ([]byte, error) {
 			}
 			dst = append(append(dst, '\n'), inner...)
 			dst = append(appendQuoted(dst, k, false), ": "...)
-			if dst, err = appendIndent(dst, v.vals[k], inner); err != nil {
+			if dst, err = appendIndent(dst, v.vals[i], inner); err != nil {
 				return nil, err
 			}
 		}

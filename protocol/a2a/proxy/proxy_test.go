@@ -112,6 +112,22 @@ func (d driver) send(parts ...any) string {
 	return r["id"].(string)
 }
 
+// open sends a message and returns its task once its turn is open.
+func (d driver) open(parts ...any) string {
+	d.t.Helper()
+	task := d.send(parts...)
+	for range 600 {
+		for _, one := range d.call("next", object{}, 200)["turns"].([]any) {
+			if one.(object)["task_id"] == task {
+				return task
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	d.t.Fatal("the turn does not open")
+	return ""
+}
+
 func words(s string) object { return object{"kind": "text", "text": s} }
 
 // await polls for the end of a task.
@@ -203,7 +219,7 @@ func TestRecordedCalls(t *testing.T) {
 	t.Parallel()
 	d := serve(t, proxy.Options{})
 	d.call("claim", object{}, 200)
-	task := d.send(words("go"))
+	task := d.open(words("go"))
 	record := func(message any, want int) {
 		t.Helper()
 		d.call("record", object{"task_id": task, "message": message, "model": "m", "usage": object{"prompt_tokens": 3, "output_tokens": 4}}, want)
@@ -247,12 +263,12 @@ func TestTurnsThatEnd(t *testing.T) {
 	t.Parallel()
 	d := serve(t, proxy.Options{Poll: 200 * time.Millisecond})
 	d.call("claim", object{}, 200)
-	task := d.send(words("go"))
+	task := d.open(words("go"))
 	slow := object{"task_id": task, "action_id": "1", "action": object{"kind": "bash", "command": "sleep 60"}}
 	if out := d.call("act", slow, 200); out["done"] != false {
 		t.Errorf("%v", out)
 	}
-	other := d.send(words("two"))
+	other := d.open(words("two"))
 	slow["task_id"] = other
 	d.call("act", slow, 409) // another turn's id
 	d.rpc("tasks/cancel", object{"id": task})
@@ -273,7 +289,7 @@ func TestTurnsThatEnd(t *testing.T) {
 	}
 	for _, bad := range []object{{"kind": "bash"}, {"kind": "tool", "name": "add"}, {"kind": "eval"}, {"kind": "bash", "command": "x", "cwd": "/"}, {"kind": "bash", "command": "x", "timeout_seconds": 0},
 		{"kind": "tool", "server": "s", "name": "n", "arguments": 5}} {
-		open := d.send(words("x"))
+		open := d.open(words("x"))
 		d.call("act", object{"task_id": open, "action_id": "bad", "action": bad}, 400)
 		d.call("reply", object{"task_id": open, "error": "x"}, 200)
 	}
@@ -284,11 +300,11 @@ func TestTwoToolsOfOneName(t *testing.T) {
 	t.Parallel()
 	d := serve(t, proxy.Options{}, "bash")
 	d.call("claim", object{}, 200)
-	task := d.send(words("go"))
+	task := d.open(words("go"))
 	d.call("tools", object{"task_id": task}, 409)
 	d.ext("/ext/mcp-config", object{"url": "http://127.0.0.1:1/mcp", "name": "gone"}, 200)
 	d.call("reply", object{"task_id": task, "error": "x"}, 200)
-	task = d.send(words("go"))
+	task = d.open(words("go"))
 	if out := d.call("tools", object{"task_id": task}, 502); !strings.Contains(fmt.Sprint(out), "gone") {
 		t.Errorf("%v", out)
 	}
@@ -301,7 +317,7 @@ func TestWithoutAShell(t *testing.T) {
 	d := serve(t, proxy.Options{NoShell: true})
 	d.call("claim", object{}, 200)
 	d.ext("/ext/skill-config", object{"name": "s", "description": "d", "skill_md": "x"}, 409)
-	task := d.send(words("go"))
+	task := d.open(words("go"))
 	if tools := d.call("tools", object{"task_id": task}, 200)["tools"].([]any); len(tools) != 1 {
 		t.Errorf("%v", tools)
 	}

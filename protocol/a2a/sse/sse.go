@@ -56,7 +56,7 @@ type Reader struct {
 
 // NewReader returns a reader that refuses events whose data, or lines that, are longer than limit bytes.
 func NewReader(r io.Reader, limit int) *Reader {
-	return &Reader{r: bufio.NewReaderSize(r, 32<<10), limit: limit, first: true}
+	return &Reader{r: bufio.NewReader(r), limit: limit, first: true}
 }
 
 // Next returns the data of the next event that has some; other fields and comments are skipped. io.EOF at the end of the stream, also when
