@@ -62,7 +62,23 @@ func New(ctx context.Context, agent Agent, settings Settings) (*Server, error) {
 		}
 	}
 	s.tasks = newTasks(s.run, s.logs, s.settings.Now, s.settings.Contexts)
+	if err := s.keep(); err != nil {
+		return nil, errors.Join(err, s.Close(ctx))
+	}
 	return s, nil
+}
+
+// keep takes up what the journal knows, if there is to be one.
+func (s *Server) keep() error {
+	if s.settings.JournalDir == "" {
+		return nil
+	}
+	j, err := openJournal(s.settings.JournalDir, s.settings.Log)
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, func(context.Context) error { return j.close() })
+	return s.tasks.restore(j)
 }
 
 // Handler returns what serves the agent over HTTP: messages, the card, extensions and /health.

@@ -23,6 +23,9 @@ type Settings struct {
 	// no staging. StagingMaxBytes is what the store holds at most: 0 = 16 GiB, negative = no staging.
 	StagingDir      string
 	StagingMaxBytes int64
+	// JournalDir is a folder of this agent alone in which tasks and their trajectories are kept, so that they are known when the agent was
+	// started again: those that went on have then failed. "" = they are kept in memory only.
+	JournalDir string
 }
 
 const (
@@ -31,11 +34,11 @@ const (
 	maxExtBody     = 16 << 20
 )
 
-// FromEnv returns the settings that a container's environment names: A2A_HOST, A2A_PORT, AGENTENV_A2A_TOKEN, AGENTENV_STAGING_DIR and
-// AGENTENV_STAGING_MAX_BYTES (0 = no staging). getenv is os.Getenv or its like. A port that is no port, and a size that is none, are
+// FromEnv returns the settings that a container's environment names: A2A_HOST, A2A_PORT, AGENTENV_A2A_TOKEN, AGENTENV_JOURNAL_DIR,
+// AGENTENV_STAGING_DIR and AGENTENV_STAGING_MAX_BYTES (0 = no staging). getenv is os.Getenv or its like. A port that is no port, and a size that is none, are
 // Invalid errors.
 func FromEnv(getenv func(string) string) (Settings, error) {
-	s := Settings{Host: getenv("A2A_HOST"), Token: getenv("AGENTENV_A2A_TOKEN"), StagingDir: getenv("AGENTENV_STAGING_DIR")}
+	s := Settings{Host: getenv("A2A_HOST"), Token: getenv("AGENTENV_A2A_TOKEN"), StagingDir: getenv("AGENTENV_STAGING_DIR"), JournalDir: getenv("AGENTENV_JOURNAL_DIR")}
 	if p := getenv("A2A_PORT"); p != "" {
 		n, err := strconv.ParseUint(p, 10, 16)
 		if err != nil || n == 0 {

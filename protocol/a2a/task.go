@@ -17,6 +17,7 @@ type task struct {
 	id, context string
 	request     *Request
 	log         *trajectory.Log
+	page        *page // of the journal, nil = none
 	ctx         context.Context
 	cancel      context.CancelFunc
 	over        chan struct{} // the code ran out and its turn in the context is over
@@ -92,22 +93,30 @@ func (t *task) publish(state wire.TaskState, parts []Part, metadata map[string]a
 	if old := t.wire.Status.Message; old != nil {
 		t.wire.History = append(t.wire.History, old)
 	}
-	if len(metadata) > 0 {
-		merged := maps.Clone(t.wire.Metadata)
-		if merged == nil {
-			merged = map[string]any{}
-		}
-		maps.Copy(merged, metadata)
-		t.wire.Metadata = merged
-	}
+	t.wire.Metadata = merged(t.wire.Metadata, metadata)
 	t.wire.Status = t.status(state, parts)
 	last := state.Terminal()
-	t.feed.add(&wire.TaskStatusUpdateEvent{TaskID: wire.TaskID(t.id), ContextID: t.context, Status: t.wire.Status, Final: last, Metadata: metadata}, last)
+	e := &wire.TaskStatusUpdateEvent{TaskID: wire.TaskID(t.id), ContextID: t.context, Status: t.wire.Status, Final: last, Metadata: metadata}
+	t.page.status(e)
+	t.feed.add(e, last)
 	if last {
 		t.feed = nil
 		close(t.done)
 	}
 	return true
+}
+
+// merged returns both in a map of its own; what is added comes over what is there.
+func merged(there, add map[string]any) map[string]any {
+	if len(add) == 0 {
+		return there
+	}
+	out := maps.Clone(there)
+	if out == nil {
+		out = map[string]any{}
+	}
+	maps.Copy(out, add)
+	return out
 }
 
 // snapshot returns the task as it is now, with the last so many messages of its history (negative = all).

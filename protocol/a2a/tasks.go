@@ -25,6 +25,8 @@ type tasks struct {
 	now   func() time.Time
 	limit int
 
+	journal *journal // nil = none
+
 	base context.Context
 	stop context.CancelFunc
 	wg   sync.WaitGroup
@@ -94,6 +96,10 @@ func (m *tasks) start(msg *wire.Message, request *Request, port int) (t *task, f
 	t.wire.Status = t.status(wire.TaskStateSubmitted, nil)
 	request.TaskID, request.ContextID, request.Trajectory = t.id, t.context, t.log
 	first = t.copy()
+	if m.journal != nil {
+		t.page = m.journal.begin(first, msg.ContextID)
+		t.log.Tee(t.page.told)
+	}
 	events = t.feed
 	events.add(first, false)
 
@@ -156,6 +162,7 @@ var sealed = map[wire.TaskState]trajectory.State{wire.TaskStateCompleted: trajec
 func (m *tasks) end(t *task, state wire.TaskState, r Result) {
 	state = t.settle(state)
 	m.logs.Seal(t.log, sealed[state], r.Trajectory)
+	t.page.ended(r)
 	m.mu.Lock()
 	m.talk(t.context).live--
 	m.live--
@@ -256,4 +263,5 @@ func (m *tasks) forget(keep *talk) {
 func (m *tasks) drop(t *talkTask) {
 	delete(m.byID, t.id)
 	delete(m.sent, t.key)
+	t.page.remove()
 }

@@ -48,6 +48,15 @@ type Log struct {
 	warned bool
 	state  State // "" until sealed
 	native []byte
+	tee    func(format string, event []byte)
+}
+
+// Tee has f called with each further format (and no event) and each further event (and no format), in their order; f must not use the log.
+// A second call puts another in its place.
+func (l *Log) Tee(f func(format string, event []byte)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tee = f
 }
 
 // SetFormat names the form of the events. It must be called before the first event and not with a blank name; a second call before the
@@ -65,6 +74,9 @@ func (l *Log) SetFormat(name string) error {
 		return fault.New(fault.Conflict, "the format of the trajectory of task %s is fixed: it has events or has ended", l.task)
 	}
 	l.format, l.setAt = name, l.clock()
+	if l.tee != nil {
+		l.tee(name, nil)
+	}
 	return nil
 }
 
@@ -87,6 +99,9 @@ func (l *Log) Append(event any) error {
 		return fault.New(fault.Invalid, "the trajectory of task %s needs a format before its first event", l.task)
 	}
 	l.events = append(l.events, text)
+	if l.tee != nil {
+		l.tee("", text)
+	}
 	if l.size += len(text); l.size > warnBytes && !l.warned {
 		l.warned = true
 		l.log.Warn("a trajectory is unusually big", "task", l.task, "bytes", l.size)
