@@ -75,11 +75,37 @@ func (b *bench) agents(ctx context.Context) ([]row, error) {
 		took[what] = seconds(s / (agentCount * turnCount))
 		memory = measure{value: max(memory.value, u.rss), unit: "MiB"}
 	}
+	whole, err := b.promptTasks(ctx, list)
+	if err != nil {
+		return nil, err
+	}
 	return []row{
+		whole,
 		{work: "a turn with each of 200 agents at once", ours: took["turns"], limit: took["plain"], what: "(plain HTTP echo)", target: "3 times at most"},
 		{work: "… what the store adds to it", ours: measure{value: took["stored"].value - took["turns"].value, unit: "s"}},
 		{work: "200 agents, 20 turns each, memory", ours: memory, target: "under 500 MB"},
 	}, nil
+}
+
+// promptTasks runs tasks that prompt agents, as both programs run them.
+func (b *bench) promptTasks(ctx context.Context, agents []string) (row, error) {
+	tasks := map[string]any{}
+	for i := range 4 {
+		steps := []step{{"id": "agent", "type": "deploy_human_agent", "agent_name": "echo", "a2a_url": agents[i]}}
+		for n := range 5 {
+			steps = append(steps, step{"id": fmt.Sprint("turn", n), "type": "prompt_agent", "agent_name": "echo", "prompt": fmt.Sprint("turn ", n), "depends_on": []any{steps[n]["id"]}})
+		}
+		tasks[fmt.Sprint("t", i)] = steps
+	}
+	dir, err := b.bundle("prompts", tasks)
+	if err != nil {
+		return row{}, err
+	}
+	ours, err := b.ourRun(ctx, 3, dir, "local")
+	if err != nil {
+		return row{}, err
+	}
+	return row{work: "4 tasks at once, 5 prompts each, whole", ours: wall(ours), ref: b.refRow(ctx, 1, dir)}, nil
 }
 
 // serveAgents serves the agents and a plain echo until ctx ends, and prints their addresses, one a line, the plain one last.
