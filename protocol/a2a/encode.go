@@ -34,7 +34,7 @@ func appendStatusEvent(b []byte, e *wire.TaskStatusUpdateEvent) (_ []byte, err e
 		return nil, err
 	}
 	b = appendText(append(b, `,"taskId":`...), string(e.TaskID))
-	if b, err = appendObject(b, "metadata", e.Metadata); err != nil {
+	if b, err = appendMetadata(b, e.Metadata); err != nil {
 		return nil, err
 	}
 	return append(b, '}'), nil
@@ -63,7 +63,7 @@ func appendTask(b []byte, t *wire.Task) (_ []byte, err error) {
 	if len(t.History) > 0 {
 		b = append(b, ']')
 	}
-	if b, err = appendObject(b, "metadata", t.Metadata); err != nil {
+	if b, err = appendMetadata(b, t.Metadata); err != nil {
 		return nil, err
 	}
 	if b, err = appendStatus(append(b, `,"status":`...), t.Status); err != nil {
@@ -98,7 +98,7 @@ func appendMessage(b []byte, m *wire.Message) (_ []byte, err error) {
 	if len(m.Extensions) > 0 {
 		b = appendTexts(append(b, `,"extensions":`...), m.Extensions)
 	}
-	if b, err = appendObject(b, "metadata", m.Metadata); err != nil {
+	if b, err = appendMetadata(b, m.Metadata); err != nil {
 		return nil, err
 	}
 	b = append(b, `,"parts":`...)
@@ -130,7 +130,7 @@ func appendPart(b []byte, p Part) (_ []byte, err error) {
 	switch p := p.(type) {
 	case TextPart:
 		b = appendText(append(b, `{"kind":"text","text":`...), p.Text)
-		if b, err = appendObject(b, "metadata", p.Metadata); err != nil {
+		if b, err = appendMetadata(b, p.Metadata); err != nil {
 			return nil, err
 		}
 		return append(b, '}'), nil
@@ -140,7 +140,7 @@ func appendPart(b []byte, p Part) (_ []byte, err error) {
 			return nil, err
 		}
 		b = append(append(b, `{"kind":"data","data":`...), text...)
-		if b, err = appendObject(b, "metadata", p.Metadata); err != nil {
+		if b, err = appendMetadata(b, p.Metadata); err != nil {
 			return nil, err
 		}
 		return append(b, '}'), nil
@@ -149,8 +149,8 @@ func appendPart(b []byte, p Part) (_ []byte, err error) {
 	return append(b, text...), err
 }
 
-// appendObject appends a further field that is left out when it is empty.
-func appendObject(b []byte, name string, o map[string]any) ([]byte, error) {
+// appendMetadata appends a further field, unless it is empty.
+func appendMetadata(b []byte, o map[string]any) ([]byte, error) {
 	if len(o) == 0 {
 		return b, nil
 	}
@@ -158,8 +158,7 @@ func appendObject(b []byte, name string, o map[string]any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b = append(append(append(b, `,"`...), name...), `":`...)
-	return append(b, text...), nil
+	return append(append(b, `,"metadata":`...), text...), nil
 }
 
 func appendTexts[T ~string](b []byte, list []T) []byte {

@@ -85,7 +85,7 @@ func TestStartedAgain(t *testing.T) {
 	again := serve(t, keeping(wait), a2a.Settings{JournalDir: left})
 	for _, task := range before {
 		id := task.text("id")
-		if got := object(again.rpc("tasks/get", `{"id":"`+id+`"}`)).text("result"); got != object(p.rpc("tasks/get", `{"id":"`+id+`"}`)).text("result") {
+		if got := again.rpc("tasks/get", `{"id":"`+id+`"}`).text("result"); got != p.rpc("tasks/get", `{"id":"`+id+`"}`).text("result") {
 			t.Errorf("the task is now\n%s\ninstead of\n%s", got, task)
 		}
 		if got := traced(again, id); got != traced(p, id) || !strings.Contains(got, "trajectory") {
