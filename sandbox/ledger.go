@@ -169,6 +169,11 @@ func (l *Ledger) Mark(ctx context.Context, id string, s State) error {
 	return l.exec(ctx, `UPDATE sandboxes SET state=? WHERE id=?`, string(s), id)
 }
 
+// Forget drops the row of what is gone, so that its id can be used again. An id without such a row is a no-op.
+func (l *Ledger) Forget(ctx context.Context, id string) error {
+	return l.exec(ctx, `DELETE FROM sandboxes WHERE id=? AND state=?`, id, string(Gone))
+}
+
 // Adopt makes a process the owner of every sandbox of a run that nobody is ending.
 func (l *Ledger) Adopt(ctx context.Context, instance string, p Process) error {
 	return l.exec(ctx, `UPDATE sandboxes SET host=?, boot=?, pid=?, pid_start=? WHERE instance=? AND state IN (?,?)`,

@@ -173,6 +173,9 @@ func refusal(p Provider, s Spec) string {
 	if s.Policy.Restrictive() && !c.Allowlist {
 		return fmt.Sprintf("%s cannot enforce network policy mode '%s'", p.Name(), s.Policy.Mode)
 	}
+	if s.Docker != "" && !c.DockerBeside {
+		return fmt.Sprintf("%s can give a container no Docker Engine of its own; use a provider with VMs, such as local", p.Name())
+	}
 	if s.Mode == VM && s.Image != "" && !c.CustomImageVM {
 		return fmt.Sprintf("%s takes no `image` in vm mode; drop it, or use container mode", p.Name())
 	}
@@ -402,7 +405,7 @@ func (m *Manager) of(rec Record) (Provider, error) {
 }
 
 // Terminate ends a recorded sandbox within TerminateLimit and marks its ledger row; done twice it is done. A removal that fails is
-// tried twice more.
+// tried twice more. The id of a container beside a host (BesideID) ends that container alone.
 func (m *Manager) Terminate(ctx context.Context, rec Record) error {
 	p, err := m.of(rec)
 	if err != nil {
@@ -410,7 +413,7 @@ func (m *Manager) Terminate(ctx context.Context, rec Record) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, TerminateLimit, fault.New(fault.Timeout, "timed out after %ds", int(TerminateLimit.Seconds())))
 	defer cancel()
-	err = p.Terminate(ctx, rec.ID)
+	err = m.end(ctx, p, rec.ID)
 	for _, pause := range []time.Duration{500 * time.Millisecond, 2 * time.Second} {
 		if err == nil || ctx.Err() != nil {
 			break
@@ -419,7 +422,7 @@ func (m *Manager) Terminate(ctx context.Context, rec Record) error {
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
-			err = p.Terminate(ctx, rec.ID)
+			err = m.end(ctx, p, rec.ID)
 		}
 	}
 	if err != nil {

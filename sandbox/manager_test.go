@@ -232,6 +232,7 @@ func TestValidate(t *testing.T) {
 		{"port", "", sandbox.Spec{Mode: sandbox.Container, Image: "x", Port: 70000}, 0, "70000"},
 		{"a link without vm", "strict,fake", sandbox.Spec{Mode: sandbox.VM}, 1, ""},
 		{"no link with vm", "strict", sandbox.Spec{Mode: sandbox.VM}, 0, "strict makes no vm-mode sandboxes"},
+		{"an engine of its own", "fake", sandbox.Spec{Mode: sandbox.Container, Image: "x", Port: 1, Docker: "y"}, 0, "fake can give a container no Docker Engine of its own"},
 		{"policy", "fake", sandbox.Spec{Mode: sandbox.VM, Policy: allow}, 0, "cannot enforce network policy mode 'allowlist'"},
 		{"policy drops a link", "fake,strict", sandbox.Spec{Mode: sandbox.Container, Image: "x", Port: 1, Policy: allow}, 1, ""},
 	} {

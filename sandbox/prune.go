@@ -91,6 +91,15 @@ func (m *Manager) Prune(ctx context.Context, stateMark string) (doomed []Doomed,
 			spared = true
 		}
 	}
+	// A container beside a host goes with its sandbox.
+	ids := map[string]bool{}
+	for _, d := range doomed {
+		ids[d.ID] = true
+	}
+	doomed = slices.DeleteFunc(doomed, func(d Doomed) bool {
+		house, beside := HouseOf(d.ID)
+		return beside && ids[house]
+	})
 	if !spared {
 		for _, l := range list {
 			if l.shared() {
@@ -166,7 +175,7 @@ func (m *Manager) Remove(ctx context.Context, d Doomed) error {
 			return err
 		}
 		if !strings.HasPrefix(d.ID, "pending-") {
-			if err := p.Terminate(ctx, d.ID); err != nil {
+			if err := m.end(ctx, p, d.ID); err != nil {
 				failed = append(failed, err.Error())
 			}
 		}

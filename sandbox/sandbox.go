@@ -39,10 +39,15 @@ type Spec struct {
 	ServesItsCommand bool
 	// Files are put into the container before it starts, by absolute path, for everybody to read: no place for a secret. nil = none.
 	Files map[string][]byte
+	// Docker is the image of a Docker Engine of the container's own, which it reaches at DockerHost and which ends with it; "" = none.
+	Docker string
 	// EnvOf gives further variables that hang on the sandbox's id, once that is known; nil = none. It is not called by a backend that
 	// gives ids itself.
 	EnvOf func(id string) (map[string]string, error)
 }
+
+// DockerHost is where a container reaches the Docker Engine of its own that Spec.Docker asks for.
+const DockerHost = "tcp://agent-dind:2375"
 
 // Owner says for which run a sandbox is made.
 type Owner struct {
@@ -85,6 +90,7 @@ type Capabilities struct {
 	IsContainer   bool // container mode gives a sandbox that is the container (no host)
 	Allowlist     bool // can enforce NetworkPolicy mode allowlist
 	CustomImageVM bool // vm mode takes an image
+	DockerBeside  bool // a container can have a Docker Engine of its own (Spec.Docker)
 }
 
 // Provider is one backend. All methods are safe for concurrent use.

@@ -13,14 +13,11 @@ import (
 func Preflight(ctx context.Context, t *Task) []string {
 	var all []string
 	for i, s := range t.Steps {
-		var found []string
 		if s.Problem != nil {
 			all = append(all, stepAt(i, s)+s.Problem.Error())
 			continue
 		}
-		if s.Kind.Check != nil {
-			found = s.Kind.Check(s)
-		}
+		found := t.Static(i)
 		if s.Kind.Preflight != nil {
 			found = append(found, s.Kind.Preflight(ctx, s)...)
 		}
@@ -29,6 +26,37 @@ func Preflight(ctx context.Context, t *Task) []string {
 		}
 	}
 	return all
+}
+
+// Static returns the problems of the step at a position that show without the stores; nil for a step with a Problem.
+func (t *Task) Static(i int) []string {
+	s := t.Steps[i]
+	if s.Problem != nil {
+		return nil
+	}
+	var found []string
+	if s.Kind.Check != nil {
+		found = s.Kind.Check(s)
+	}
+	if s.Kind.Among != nil {
+		found = append(found, s.Kind.Among(s, t.before(i), t.Steps)...)
+	}
+	return found
+}
+
+// before returns the steps that the step at a position depends on, directly or not.
+func (t *Task) before(i int) []*Step {
+	at := make(map[string]int, len(t.Steps))
+	for j, s := range t.Steps {
+		at[s.ID] = j
+	}
+	var out []*Step
+	for j, is := range ancestorsOf(t.Steps, at, i) {
+		if is {
+			out = append(out, t.Steps[j])
+		}
+	}
+	return out
 }
 
 // readable refuses a stored task that has a step with a Problem; a task may have thousands of steps, and the first few say what to do.

@@ -31,6 +31,9 @@ type StepType struct {
 	// Check returns static problems of a parsed step (nil func: none). Preflight may read stores and must not need a sandbox.
 	Check     func(s *Step) []string
 	Preflight func(ctx context.Context, s *Step) []string
+	// Among returns static problems of a parsed step that show in its task: all are its steps, before those that have ended when it begins
+	// (nil func: none).
+	Among func(s *Step, before, all []*Step) []string
 	// Warn returns what in a step is allowed and probably a mistake (nil func: nothing); a step with warnings runs.
 	Warn func(s *Step) []string
 	// Unsupported says what of this step is not built in this version ("" = all of it is), so that a task that needs it is

@@ -40,6 +40,9 @@ type RunSpec struct {
 	Tmpfs      map[string]string // folder → mount options
 	Mounts     []mount.Mount     // beside the helper's
 	Files      map[string][]byte // by absolute path: put there before the start, owned by root, for everybody to read
+	Network    string            // name of the network it is in; "" = the default bridge
+	Aliases    []string          // its further names in Network
+	Privileged bool              // for a container that runs containers
 }
 
 const startPatience = 3 * time.Minute
@@ -126,11 +129,17 @@ func (e *Engine) createOptions(s RunSpec, img *Image) (client.ContainerCreateOpt
 		exposed[port] = struct{}{}
 		bindings[port] = append(bindings[port], network.PortBinding{HostIP: ip, HostPort: number})
 	}
+	var networking *network.NetworkingConfig
+	if s.Network != "" {
+		networking = &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{s.Network: {Aliases: s.Aliases}}}
+	}
 	return client.ContainerCreateOptions{
-		Name: s.Name,
+		Name:             s.Name,
+		NetworkingConfig: networking,
 		Config: &container.Config{Image: s.Image, Env: env, Labels: labels, ExposedPorts: exposed,
 			Entrypoint: append(entry, "--"), Cmd: command},
 		HostConfig: &container.HostConfig{PortBindings: bindings, ExtraHosts: s.ExtraHosts, ReadonlyRootfs: s.ReadOnly, Tmpfs: s.Tmpfs,
+			NetworkMode: container.NetworkMode(s.Network), Privileged: s.Privileged,
 			Mounts:    append([]mount.Mount{m}, s.Mounts...),
 			Resources: container.Resources{NanoCPUs: int64(s.CPU * 1e9), Memory: int64(s.MemoryMB) << 20}},
 	}, nil

@@ -40,10 +40,11 @@ type Options struct {
 
 // Provider implements sandbox.Provider on this machine.
 type Provider struct {
-	o       Options
-	cgroups *cgroups
-	guards  *guards
-	made    sync.Map // by id: the proc.Moment before a sandbox of this process was made, so before any process of it
+	o           Options
+	cgroups     *cgroups
+	guards      *guards
+	dockerLimit time.Duration // until a container's own engine answers
+	made        sync.Map      // by id: the proc.Moment before a sandbox of this process was made, so before any process of it
 }
 
 // guards is the helper that commands run below where they get no cgroups.
@@ -87,7 +88,7 @@ func New(o Options) (*Provider, error) {
 	o.Root = root
 	helper := sync.OnceValue(o.helper)
 	c := &cgroups{helper: helper, index: filepath.Join(o.StateRoot, "cgroups"), log: o.Log, opened: o.Guards}
-	return &Provider{o: o, cgroups: c, guards: &guards{helper: helper}}, nil
+	return &Provider{o: o, cgroups: c, guards: &guards{helper: helper}, dockerLimit: dockerLimit}, nil
 }
 
 // helper returns the path of the helper in the state folder, which watches over commands; "" where this machine cannot have it.
@@ -108,7 +109,7 @@ func (p *Provider) Name() string { return Name }
 // Capabilities returns what the provider can do: both modes, on this machine. A VM is this machine itself, so an image given for
 // one means nothing to it and is passed over.
 func (p *Provider) Capabilities() sandbox.Capabilities {
-	return sandbox.Capabilities{Modes: []sandbox.Mode{sandbox.Container, sandbox.VM}, OnThisMachine: true, CustomImageVM: true}
+	return sandbox.Capabilities{Modes: []sandbox.Mode{sandbox.Container, sandbox.VM}, OnThisMachine: true, CustomImageVM: true, DockerBeside: true}
 }
 
 // NewID returns "local-" and eight hexadecimal digits.
@@ -118,7 +119,7 @@ func (p *Provider) NewID() string {
 	return Name + "-" + hex.EncodeToString(b[:])
 }
 
-// Prepare pulls the image of a container-mode sandbox unless the engine holds it.
+// Prepare pulls the image of a container-mode sandbox unless the engine holds it, and before it that of its own Docker Engine.
 func (p *Provider) Prepare(ctx context.Context, s sandbox.Spec, progress func(string)) error {
 	if s.Mode != sandbox.Container {
 		return nil
@@ -129,6 +130,11 @@ func (p *Provider) Prepare(ctx context.Context, s sandbox.Spec, progress func(st
 	e, err := p.o.Engine.Get(ctx)
 	if err != nil {
 		return err
+	}
+	if s.Docker != "" {
+		if _, err := e.Ensure(ctx, s.Docker, progress); err != nil {
+			return fault.Wrap(fault.KindOf(err), err, "the image of the container's own Docker Engine cannot be had; bring %s onto this machine, or name another in AGENT_ENV_AGENT_DOCKER_IMAGE", s.Docker)
+		}
 	}
 	_, err = e.Ensure(ctx, s.Image, progress)
 	return err
@@ -219,19 +225,21 @@ func (p *Provider) startContainer(ctx context.Context, m *machine, s sandbox.Spe
 	if err := os.WriteFile(filepath.Join(m.dir, markerFile), []byte(name), 0o600); err != nil {
 		return fault.Wrap(fault.Unavailable, err, "write into the work folder of %s", m.id)
 	}
+	docker, err := p.startDocker(ctx, e, m, s)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = p.undoDocker(ctx, e, m, docker, err)
+		}
+	}()
 	for try := 1; ; try++ {
 		ports, err := drawPorts(ctx, p.o.StateRoot, 1)
 		if err != nil {
 			return err
 		}
-		run := engine.RunSpec{Name: name, Image: s.Image, Env: s.Env, Labels: sandbox.Labels(Name, m.id, p.o.StateMark, s), End: s.ServesItsCommand, Files: s.Files}
-		for _, ip := range ips {
-			run.Publish = append(run.Publish, engine.Publish{HostIP: ip, HostPort: ports[0], ContainerPort: s.Port})
-		}
-		if onLinux {
-			run.ExtraHosts = []string{"host.docker.internal:host-gateway"}
-		}
-		_, err = e.Run(ctx, run)
+		_, err = e.Run(ctx, p.containerOf(m, s, docker, ips, ports[0]))
 		if err == nil {
 			m.ports, m.owned = map[int]int{s.Port: ports[0]}, true
 			break

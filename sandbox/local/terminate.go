@@ -81,16 +81,17 @@ func (p *Provider) Terminate(ctx context.Context, id string) error {
 // endContainers removes what an engine holds of the sandbox. Where the sandbox was not made with a container, an engine that
 // does not answer soon is no error.
 func (p *Provider) endContainers(ctx context.Context, id string, dirs []string) error {
-	owned, composed := len(dirs) == 0, ""
+	owned, composed, docker := len(dirs) == 0, "", false
 	for _, d := range dirs {
 		if _, err := os.Stat(filepath.Join(d, markerFile)); err == nil {
 			owned = true
 		}
+		docker = docker || exists(filepath.Join(d, dockerFile))
 		if _, err := os.Stat(filepath.Join(d, "docker-compose.yml")); err == nil {
 			composed = d
 		}
 	}
-	find, must := ctx, owned && len(dirs) > 0 || composed != ""
+	find, must := ctx, owned && len(dirs) > 0 || composed != "" || docker
 	if !must {
 		var stop context.CancelFunc
 		find, stop = context.WithTimeout(ctx, enginePatience)
@@ -111,9 +112,13 @@ func (p *Provider) endContainers(ctx context.Context, id string, dirs []string) 
 	errs := []error{err}
 	for _, c := range list {
 		errs = append(errs, e.Remove(ctx, c.ID))
+		docker = docker || c.Name == dockerName(id)
+	}
+	if docker {
+		errs = append(errs, endDocker(ctx, e, id))
 	}
 	if owned {
-		errs = append(errs, removeOwn(ctx, e, id))
+		errs = append(errs, removeOwn(ctx, e, id, containerName(id)))
 	}
 	if composed != "" && !owned {
 		errs = append(errs, p.composeDown(ctx, composed))
@@ -144,9 +149,9 @@ func (p *Provider) composeDown(ctx context.Context, dir string) error {
 	return fault.Wrap(fault.Unavailable, err, "docker compose down in %s: %s", dir, lines[len(lines)-1])
 }
 
-// removeOwn removes agent-<id>, which another program may have made without a label; never a container labelled for another.
-func removeOwn(ctx context.Context, e *engine.Engine, id string) error {
-	c, err := e.Container(ctx, containerName(id))
+// removeOwn removes a sandbox's container of a name, which another program may have made without a label; never one labelled for another.
+func removeOwn(ctx context.Context, e *engine.Engine, id, name string) error {
+	c, err := e.Container(ctx, name)
 	if fault.Is(err, fault.NotFound) {
 		return nil
 	}
@@ -171,7 +176,7 @@ func (p *Provider) removeDir(dir string) error {
 	return nil
 }
 
-// List returns the containers that carry this provider's label, and the work folders under the root. Without an engine only
+// List returns the containers and networks that carry this provider's label, and the work folders under the root. Without an engine only
 // the folders.
 func (p *Provider) List(ctx context.Context) ([]sandbox.Found, error) {
 	var out []sandbox.Found
@@ -188,8 +193,15 @@ func (p *Provider) List(ctx context.Context) ([]sandbox.Found, error) {
 		return out, nil //nolint:nilerr // without an engine there are only folders to list
 	}
 	list, err := e.List(ctx, sandbox.LabelManaged+"=true", sandbox.LabelProvider+"="+Name)
+	if err != nil {
+		return out, err
+	}
 	for _, c := range list {
 		out = append(out, sandbox.FoundFrom("container", c.ID, c.Name, c.State, c.CreatedAt, c.Labels))
+	}
+	networks, err := e.Networks(ctx, sandbox.LabelManaged+"=true", sandbox.LabelProvider+"="+Name)
+	for _, n := range networks {
+		out = append(out, sandbox.FoundFrom("network", n.ID, n.Name, n.State, n.CreatedAt, n.Labels))
 	}
 	return out, err
 }
@@ -202,6 +214,9 @@ func (p *Provider) Remove(ctx context.Context, f sandbox.Found) error {
 	e, err := p.o.Engine.Get(ctx)
 	if err != nil {
 		return err
+	}
+	if f.Kind == "network" {
+		return e.RemoveNetwork(ctx, f.Ref)
 	}
 	return e.Remove(ctx, f.Ref)
 }
