@@ -18,6 +18,7 @@ type agentUse struct {
 
 // agent adds an agent to the plan after the image that it runs from.
 func (p *Plan) agent(ctx context.Context, r *resolver, e *Entity, done map[*Entity]*entry, found *problems) error {
+	r = r.of(e)
 	before := len(found.lines)
 	checkKeys(e, found)
 	en := &entry{e: e, r: &resolved{config: &doc.Object{}}}
@@ -62,7 +63,7 @@ func (p *Plan) agentImage(ctx context.Context, r *resolver, en *entry, done map[
 		}
 		return nil
 	}
-	own := &Entity{Store: StoreArtifact, Name: e.Name, ID: store.DerivedID(e.ID, "agent_image"), Type: artifact.TypeDockerImage, Path: e.Path, kind: e.kind, disk: e.disk}
+	own := &Entity{b: e.b, Store: StoreArtifact, Name: e.Name, ID: store.DerivedID(e.ID, "agent_image"), Type: artifact.TypeDockerImage, Path: e.Path, kind: e.kind, disk: e.disk}
 	image := &entry{e: own}
 	if ref := table.Str("ref"); ref != "" {
 		own.config = doc.Of("ref", ref)
@@ -73,7 +74,7 @@ func (p *Plan) agentImage(ctx context.Context, r *resolver, en *entry, done map[
 			own.config.Set("dockerfile", d)
 		}
 		image.r = &resolved{config: own.config, toml: own.config}
-		image.files = p.b.walk(own, true, found)
+		image.files = e.b.walk(own, true, found)
 		if err := p.imageContent(ctx, image, found); err != nil {
 			return err
 		}

@@ -125,6 +125,9 @@ func TestAgentProblems(t *testing.T) {
 	}{
 		"keys": {map[string]string{"agents/a/agent.toml": "colour = 1\n[metadata]\nsize = 1\n", "agents/a/Dockerfile": "FROM scratch\n", "tasks/t.json": deploys("a")},
 			[]string{"agents/a: agent.toml: metadata holds the unknown key 'size'", "agents/a: agent.toml: unknown key 'colour'"}},
+		"no disk":       {map[string]string{"agents/a/agent.toml": "[metadata]\nmin_disk_size_gb = -1\n", "agents/a/Dockerfile": "FROM scratch\n", "tasks/t.json": deploys("a")}, []string{"agents/a: agent.toml: metadata min_disk_size_gb must be greater than 0, not -1"}},
+		"a variable":    {map[string]string{"agents/a/agent.toml": "[default_env_vars]\n\"A=B\" = \"1\"\n", "agents/a/Dockerfile": "FROM scratch\n", "tasks/t.json": deploys("a")}, []string{"agents/a: agent.toml: default_env_vars is no table of variables: no variable can be named \"A=B\""}},
+		"no variable":   {map[string]string{"agents/a/agent.toml": "[default_env_vars]\n\"\" = \"1\"\n", "agents/a/Dockerfile": "FROM scratch\n", "tasks/t.json": deploys("a")}, []string{"default_env_vars is no table of variables: a variable needs a name"}},
 		"no Dockerfile": {map[string]string{"agents/a/agent.toml": "[metadata]\ntakes_credentials = false\n", "tasks/t.json": deploys("a")}, []string{"agents/a: "}},
 		"no image":      {map[string]string{"agents/a/agent.toml": "image = \"gone\"\n", "tasks/t.json": deploys("a")}, []string{"agents/a: image: there is no artifact 'gone' in this bundle or in the store"}},
 		"no agent":      {map[string]string{"tasks/t.json": deploys("gone", "A"), "agents/a/Dockerfile": "FROM scratch\n"}, []string{"step 'd0': a2a_agent_id: there is no agent 'gone' in this bundle or in the store", "step 'd1': a2a_agent_id: 'A' isn't in this bundle, but 'a' is"}},

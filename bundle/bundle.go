@@ -43,6 +43,7 @@ type Entity struct {
 	Type  string
 	Path  string // slash path in the bundle for messages: "artifacts/x", "tasks/t.json"
 
+	b      *Bundle
 	kind   *kind
 	disk   string      // where it is on this machine
 	config *doc.Object // its TOML, nil when there is none
@@ -75,7 +76,8 @@ type Bundle struct {
 	Entities    []*Entity
 	Ignored     []string // entries that mean nothing, relative to the folder
 
-	shown string // the folder as the user gave it
+	aliases []alias // that aliases.toml gives
+	shown   string  // the folder as the user gave it
 }
 
 // Of returns the entities of one store in bundle order.

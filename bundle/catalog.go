@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -16,7 +17,7 @@ import (
 	"agentenv/store"
 )
 
-// Catalog is the bundles that ship in the program. It is immutable and safe for concurrent use.
+// Catalog is the bundles of one distribution, such as those in the program. It is immutable and safe for concurrent use.
 type Catalog struct {
 	dist, version string
 	fsys          fs.FS
@@ -67,28 +68,16 @@ func (c *Catalog) Open(text, home string) (b *Bundle, release func(), err error)
 	name := c.named(strings.TrimPrefix(text, c.dist+"/"))
 	if name == "" {
 		why := shown(text) + " is neither a folder nor an installed bundle"
-		if near := closest(text, c.names); len(near) > 0 {
+		if near := store.Near(text, c.names); len(near) > 0 {
 			why += "; did you mean " + quoteAll(near) + "?"
 		}
 		return nil, release, fault.New(fault.NotFound, "%s (agent-env run lists the installed bundles)", why)
 	}
-	dir, err := c.layOut(name)
+	opened, remove, err := c.open(name)
 	if err != nil {
 		return nil, release, err
 	}
-	release = func() { os.RemoveAll(dir) }
-	if err = c.make(name, dir); err == nil {
-		b, err = c.parse(name, dir)
-	}
-	if err != nil {
-		release()
-		return nil, func() {}, err
-	}
-	return b, release, nil
-}
-
-func (c *Catalog) parse(name, dir string) (*Bundle, error) {
-	return parseAt(dir, store.LocalPrefix+c.dist+"/"+name, name)
+	return opened, remove, nil
 }
 
 // make makes the files of a bundle that are laid out in dir.
@@ -186,28 +175,36 @@ func copyTree(fsys fs.FS, name, dir string) error {
 
 // Table returns the list of shipped bundles for people.
 func (c *Catalog) Table() string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	var table strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "NAME\tPACKAGE\tCONTENTS\tDESCRIPTION")
-	for _, name := range c.names {
-		contents, about := c.row(name)
+	aliases := make([]string, len(c.names))
+	for i, name := range c.names {
+		contents, about := "invalid", ""
+		b, _, err := c.glance(name)
+		if err != nil {
+			about = oneLine(err.Error())
+		} else {
+			contents, about, aliases[i] = b.contents(), b.Description, b.aliasList()
+		}
 		fmt.Fprintf(w, "%s\t%s %s\t%s\t%s\n", name, c.dist, c.version, contents, about)
 	}
 	w.Flush()
-	b.WriteString("\nRun one with agent-env run NAME. Make one of your own with agent-env bundle new FOLDER.\n")
-	return b.String()
+	var out strings.Builder
+	rows := strings.SplitAfter(table.String(), "\n")
+	indent := strings.Index(rows[0], "PACKAGE")
+	for i, row := range rows {
+		out.WriteString(row)
+		if i > 0 && i <= len(aliases) && aliases[i-1] != "" {
+			fmt.Fprintf(&out, "%*saliases: %s\n", indent, "", aliases[i-1])
+		}
+	}
+	out.WriteString("\nRun one with agent-env run NAME. Make one of your own with agent-env bundle new FOLDER.\n")
+	return out.String()
 }
 
-func (c *Catalog) row(name string) (contents, about string) {
-	dir, err := c.layOut(name)
-	if err != nil {
-		return "invalid", oneLine(err.Error())
-	}
-	defer os.RemoveAll(dir)
-	b, err := c.parse(name, dir)
-	if err != nil {
-		return "invalid", oneLine(err.Error())
-	}
+// contents counts what of a bundle can run.
+func (b *Bundle) contents() string {
 	var parts []string
 	if n := len(b.Of(StoreTask)); n > 0 {
 		parts = append(parts, count(n, "task"))
@@ -215,7 +212,17 @@ func (c *Catalog) row(name string) (contents, about string) {
 	if n := len(b.Of(StoreEval)); n > 0 {
 		parts = append(parts, count(n, "eval"))
 	}
-	return strings.Join(parts, ", "), b.Description
+	return strings.Join(parts, ", ")
+}
+
+// aliasList is the names that the bundle gives, for people.
+func (b *Bundle) aliasList() string {
+	var names []string
+	for _, al := range b.aliases {
+		names = append(names, al.name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
 }
 
 // New makes a bundle folder from a shipped one, with a README of its own, and returns the files made, relative to it. dir must not

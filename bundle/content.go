@@ -52,7 +52,7 @@ func (p *Plan) content(ctx context.Context, en *entry, found *problems) error {
 			found.add(e.Path, "file names another artifact, so the folder holds only its artifact.toml")
 		}
 	case artifact.TypeEnvironmentUniverse:
-		en.envs, en.meta = p.b.universeFolder(e, en.files, found)
+		en.envs, en.meta = e.b.universeFolder(e, en.files, found)
 		if len(en.envs)+len(e.config.Arr("environment_artifacts")) == 0 {
 			found.add(e.Path, "an environment_universe needs at least one environment")
 		}
@@ -76,7 +76,7 @@ func (p *Plan) content(ctx context.Context, en *entry, found *problems) error {
 func (p *Plan) imageContent(ctx context.Context, en *entry, found *problems) error {
 	e := en.e
 	if ref := e.config.Value("ref"); ref != nil {
-		if len(p.b.walk(e, false, found)) > 0 {
+		if len(e.b.walk(e, false, found)) > 0 {
 			found.add(e.Path, "ref names an image in a registry, so the folder holds only its artifact.toml; drop ref or the files")
 		}
 		if r, ok := ref.(string); ok && artifact.RegistryOf(r) == "" {

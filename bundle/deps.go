@@ -45,9 +45,12 @@ type Deps struct {
 	Providers Providers
 	Images    ImageBuilder                                          // nil = no engine
 	Pin       func(ctx context.Context, ref string) (string, error) // resolves a tag to name:tag@sha256:…; nil = cannot
-	StateRoot string                                                // holds the locks
-	Log       *slog.Logger                                          // nil = nothing is logged
-	Now       func() time.Time                                      // nil = time.Now
+	Installed *Installed                                            // bundles whose agents and artifacts others may name; nil = none
+	// DefaultAgent returns the id or alias of the agent of steps that name none; nil = such steps are not looked at.
+	DefaultAgent func() (string, error)
+	StateRoot    string           // holds the locks
+	Log          *slog.Logger     // nil = nothing is logged
+	Now          func() time.Time // nil = time.Now
 }
 
 // Runner plans and writes bundles. It keeps no state and is safe for concurrent use.

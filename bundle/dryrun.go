@@ -16,7 +16,7 @@ func (p *Plan) DryRun(ctx context.Context) (string, error) {
 	l := newLedger(ctx, p.p.Deps)
 	var b strings.Builder
 	fmt.Fprintln(&b, dryRunLine)
-	if line := p.solverLine(); line != "" {
+	for _, line := range p.nameLines() {
 		fmt.Fprintln(&b, line)
 	}
 	for _, list := range [][]*entry{p.entries, p.tasks, p.evals} {

@@ -4,6 +4,7 @@ import (
 	"sort"
 	"strings"
 
+	"agentenv/agent"
 	"agentenv/artifact"
 	"agentenv/store/doc"
 )
@@ -179,6 +180,9 @@ func (k key) problem(v any) string {
 			return "must be a table of texts, not " + doc.TypeName(v)
 		}
 		for _, n := range o.Keys() {
+			if why := agent.VariableProblem(n); why != "" {
+				return "is no table of variables: " + printable(why)
+			}
 			if _, ok := o.Value(n).(string); !ok {
 				return "must be a table of texts, and " + shown(n) + " is " + doc.TypeName(o.Value(n))
 			}
@@ -243,7 +247,11 @@ func modelsProblem(v any) string {
 		case "default_model":
 			ok = isText(x)
 		case "min_disk_size_gb":
-			_, ok = x.(doc.Number)
+			number, isNumber := x.(doc.Number)
+			if isNumber && !(number.Finite() && number.Float64() > 0) {
+				return n + " must be greater than 0, not " + string(number)
+			}
+			ok = isNumber
 		case "takes_credentials":
 			_, ok = x.(bool)
 		default:

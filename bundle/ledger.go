@@ -129,7 +129,7 @@ func (p *Plan) decide(ctx context.Context, l *ledger, en *entry, in inputs) erro
 	if err != nil {
 		return fault.At(err, "read the ledger of bundles")
 	}
-	if v, ok := pending.Int("version"); ok && v == latest && pending.Str("bundle") == p.b.Root && pending.Str("digest") == want {
+	if v, ok := pending.Int("version"); ok && v == latest && pending.Str("bundle") == e.b.Root && pending.Str("digest") == want {
 		en.version, en.reused, en.adopted = v, true, true
 		return nil
 	}
@@ -140,7 +140,7 @@ func (p *Plan) decide(ctx context.Context, l *ledger, en *entry, in inputs) erro
 	version, _ := row.Int("version")
 	scheme, _ := row.Int("scheme")
 	switch {
-	case row.Str("bundle") != p.b.Root:
+	case row.Str("bundle") != e.b.Root:
 		en.reasons = []string{"last written by the bundle " + printable(row.Str("bundle"))}
 		return nil
 	case version > latest:

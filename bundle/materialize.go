@@ -44,7 +44,7 @@ func (p *Plan) Materialize(ctx context.Context, say, note func(line string)) err
 		return err
 	}
 	defer release()
-	if line := p.solverLine(); line != "" {
+	for _, line := range p.nameLines() {
 		say(line)
 	}
 	if err := p.build(ctx, note); err != nil {
@@ -145,28 +145,28 @@ func (p *Plan) write(ctx context.Context, l *ledger, en *entry, do func(context.
 		return where(err)
 	}
 	if en.adopted {
-		return where(l.finish(ctx, p.b.Root, en.e, in.object(), en.version))
+		return where(l.finish(ctx, en.e.b.Root, en.e, in.object(), en.version))
 	}
 	if en.reused {
 		return nil
 	}
-	if err := l.begin(ctx, p.b.Root, en.e, in.object()); err != nil {
+	if err := l.begin(ctx, en.e.b.Root, en.e, in.object()); err != nil {
 		return where(err)
 	}
 	if en.version, err = do(ctx, en); err != nil {
 		return where(err)
 	}
 	if len(en.files) == 0 {
-		return where(l.finish(ctx, p.b.Root, en.e, in.object(), en.version))
+		return where(l.finish(ctx, en.e.b.Root, en.e, in.object(), en.version))
 	}
 	if err := l.wrote(ctx, en.e, en.version); err != nil {
 		return where(err)
 	}
 	now, err := p.inputsOf(ctx, en)
 	if err != nil || canonical(now.object()) != canonical(in.object()) {
-		return where(l.finish(ctx, p.b.Root, en.e, nil, en.version))
+		return where(l.finish(ctx, en.e.b.Root, en.e, nil, en.version))
 	}
-	return where(l.finish(ctx, p.b.Root, en.e, in.object(), en.version))
+	return where(l.finish(ctx, en.e.b.Root, en.e, in.object(), en.version))
 }
 
 // line says what became of an entry.

@@ -74,7 +74,7 @@ func (o *Output) keep(r *Run, context *doc.Object) {
 		return
 	}
 	name := contextFile(r)
-	text, err := doc.MarshalIndent(task.Redact(context))
+	text, err := doc.MarshalIndent(task.Shown(context))
 	if err == nil {
 		err = replace(filepath.Join(o.dir, name), append(text, '\n'))
 	}

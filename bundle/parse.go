@@ -56,18 +56,28 @@ func Parse(dir, home string) (*Bundle, error) {
 
 // parseAt is Parse of a canonical path under a given id root.
 func parseAt(path, root, shownAs string) (*Bundle, error) {
-	s := &scanner{b: &Bundle{Dir: path, Root: root, shown: shownAs}}
-	s.top()
-	s.ids()
+	s := scan(path, root, shownAs)
+	s.p.lines = append(s.p.lines, s.names.lines...)
 	if err := s.p.err(); err != nil {
 		return nil, err
 	}
 	return s.b, nil
 }
 
+// scan reads a bundle and gathers its problems.
+func scan(path, root, shownAs string) *scanner {
+	s := &scanner{b: &Bundle{Dir: path, Root: root, shown: shownAs}}
+	s.top()
+	s.ids()
+	s.aliases()
+	return s
+}
+
 type scanner struct {
-	b *Bundle
-	p problems
+	b       *Bundle
+	p       problems
+	names   problems // of aliases.toml
+	aliased bool     // there is an aliases.toml
 }
 
 // top lists the bundle's folder.
@@ -114,7 +124,7 @@ func (s *scanner) top() {
 	}
 	if names["aliases.toml"] {
 		found++
-		s.aliases()
+		s.aliased = true
 	}
 	if found == 0 {
 		s.p.add(printable(s.b.Dir), "not a bundle: it has none of envs/, agents/, artifacts/, skills/, tasks/, evals/")
@@ -186,7 +196,7 @@ func (s *scanner) entity(k *kind, dir, raw string) *Entity {
 		s.p.add(shownPath, why)
 		return nil
 	}
-	e := &Entity{Store: k.store, Name: norm.NFC.String(raw), Path: shownPath, Type: k.typ, kind: k, disk: disk}
+	e := &Entity{b: s.b, Store: k.store, Name: norm.NFC.String(raw), Path: shownPath, Type: k.typ, kind: k, disk: disk}
 	if k.suffix != "" {
 		switch {
 		case info.IsDir():

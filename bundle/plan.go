@@ -16,7 +16,7 @@ type Selection struct {
 	Tasks   []string // names or ids
 	Evals   []string
 	Sandbox string // provider for every deploy, "" = each step's own
-	Agent   string // put in the place of those who are deployed and prompted: a name or id, "" = nobody
+	Agent   string // put in the place of those who are deployed and prompted: a name, id or alias, "" = nobody
 }
 
 // entry is one write of a plan.
@@ -55,6 +55,7 @@ type Plan struct {
 	unnamed []*Entity           // tasks that no selected eval names
 	refs    []*seenRef          // store references, in order of appearance
 	byRef   map[string]*seenRef
+	pulls   pulls
 }
 
 // seenRef is a store reference as the store answered it.
@@ -66,7 +67,8 @@ type seenRef struct {
 }
 
 // Plan resolves a selection of a bundle and checks all that can be checked before the first write: names, pins, references to the
-// stores, step fields, TOML keys, folders, providers. It writes nothing. The error is Invalid and holds every problem, a line each.
+// stores, step fields, TOML keys, folders, providers. What tasks name of installed bundles becomes part of it. It writes nothing; Release
+// ends the plan's hold on temporary files. The error is Invalid and holds every problem, a line each.
 func (pl *Runner) Plan(ctx context.Context, b *Bundle, sel Selection) (*Plan, error) {
 	if sel.Sandbox != "" {
 		if _, err := pl.Providers.Resolve(sel.Sandbox); err != nil {
@@ -74,21 +76,29 @@ func (pl *Runner) Plan(ctx context.Context, b *Bundle, sel Selection) (*Plan, er
 		}
 	}
 	p := &Plan{p: pl, b: b, sel: sel, members: map[*entry][]*entry{}, byRef: map[string]*seenRef{}}
+	if err := p.make(ctx); err != nil {
+		p.Release()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Plan) make(ctx context.Context) error {
 	tasks, evals, err := p.choose()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var found problems
 	if err := p.gather(ctx, tasks, evals, &found, true); err != nil {
-		return nil, err
+		return err
 	}
 	if err := found.err(); err != nil {
-		return nil, err
+		return err
 	}
 	if err := p.preflight(ctx, &found); err != nil {
-		return nil, err
+		return err
 	}
-	return p, found.err()
+	return found.err()
 }
 
 // Check does what Plan does for everything in a bundle, as far as it goes without stores, providers and an engine.
@@ -102,7 +112,7 @@ func Check(ctx context.Context, reg *task.Registry, b *Bundle) error {
 	for _, en := range p.entries {
 		planned[en.e] = true
 	}
-	r := &resolver{b, reg, &found}
+	r := &resolver{b: b, reg: reg, p: &found}
 	for _, e := range b.Entities {
 		switch {
 		case planned[e]:
@@ -170,7 +180,10 @@ func (p *Plan) choose() (tasks, evals []*Entity, err error) {
 
 // gather resolves the selected tasks and evals and everything they reach.
 func (p *Plan) gather(ctx context.Context, tasks, evals []*Entity, found *problems, stores bool) error {
-	r := &resolver{p.b, p.p.Registry, found}
+	r := &resolver{b: p.b, reg: p.p.Registry, p: found}
+	if stores {
+		r.pull = p.puller(ctx, found)
+	}
 	chosen := map[*Entity]bool{}
 	for _, t := range tasks {
 		chosen[t] = true
@@ -201,16 +214,22 @@ func (p *Plan) gather(ctx context.Context, tasks, evals []*Entity, found *proble
 		byTask[e] = en
 		p.ask(ctx, en.r.refs, found, stores)
 	}
+	p.replaceSolver(ctx, r, found, stores)
+	if stores {
+		if err := p.defaultAgent(ctx, r, found); err != nil {
+			return err
+		}
+	}
 	reached := map[*Entity]bool{}
 	for _, en := range p.tasks {
 		for _, e := range en.r.reaches {
 			reached[e] = true
 		}
 	}
-	if p.replaceSolver(ctx, r, found, stores); p.solver != nil && p.solver.agent != nil {
+	if p.solver != nil && p.solver.agent != nil {
 		reached[p.solver.agent] = true
 	}
-	for _, e := range p.b.Of(StoreAgent) {
+	for _, e := range p.defined(StoreAgent) {
 		if !reached[e] {
 			continue
 		}
@@ -218,7 +237,7 @@ func (p *Plan) gather(ctx context.Context, tasks, evals []*Entity, found *proble
 			return err
 		}
 	}
-	for _, e := range p.b.Of(StoreArtifact) {
+	for _, e := range p.defined(StoreArtifact) {
 		if !reached[e] {
 			continue
 		}
@@ -250,6 +269,7 @@ func (p *Plan) artifact(ctx context.Context, r *resolver, e *Entity, done map[*E
 	if en := done[e]; en != nil {
 		return en, nil
 	}
+	r = r.of(e)
 	before := len(found.lines)
 	checkKeys(e, found)
 	en := &entry{e: e}
@@ -268,7 +288,7 @@ func (p *Plan) artifact(ctx context.Context, r *resolver, e *Entity, done map[*E
 		en.needs = append(en.needs, need)
 	}
 	if e.Type != artifact.TypeDockerImage || e.dockerfile() {
-		en.files = p.b.walk(e, e.dockerfile(), found)
+		en.files = e.b.walk(e, e.dockerfile(), found)
 	}
 	if len(found.lines) > before {
 		p.entries = append(p.entries, en)

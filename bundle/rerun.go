@@ -133,7 +133,7 @@ func (pl *Runner) selected(b *Bundle, sel Selection) ([]*Entity, error) {
 	}
 	var found problems
 	for _, e := range evals {
-		_, named := (&resolver{b, pl.Registry, &found}).eval(e)
+		_, named := (&resolver{b: b, reg: pl.Registry, p: &found}).eval(e)
 		tasks = append(tasks, named...)
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(e *Entity) bool { return !slices.Contains(tasks, e) }), found.err()

@@ -42,9 +42,21 @@ type imageUse struct {
 
 // resolver turns names into ids.
 type resolver struct {
-	b   *Bundle
-	reg *task.Registry
-	p   *problems
+	b    *Bundle
+	reg  *task.Registry
+	p    *problems
+	pull pull
+}
+
+// pull looks a name that the bundle does not define up in the installed bundles: nil when it is a reference to a store, ok false when it can be neither.
+// A nil one leaves all such names to the stores.
+type pull func(kind, value string, pin int64, typ, where string) (e *Entity, ok bool)
+
+// of returns the resolver of names in the bundle that defines e.
+func (r *resolver) of(e *Entity) *resolver {
+	other := *r
+	other.b = e.b
+	return &other
 }
 
 var storeOfKind = map[string]string{"env": StoreEnv, "agent": StoreAgent, "artifact": StoreArtifact, "task": StoreTask}
@@ -89,7 +101,10 @@ func (r *resolver) entity(kind, value string, pin int64, typ, where string) (e *
 		r.p.add(where, shown(value)+" isn't in this bundle")
 		return nil, false
 	}
-	return nil, true
+	if r.pull == nil || store == StoreTask {
+		return nil, true
+	}
+	return r.pull(kind, value, pin, typ, where)
 }
 
 // task resolves a task's steps and parses them.
@@ -226,10 +241,8 @@ func (r *resolver) parse(e *Entity, out *resolved, reached map[*Entity]bool) {
 				r.p.add(stepWhere(e, out.steps[i].(*doc.Object)), "not supported yet: "+what)
 			}
 		}
-		if s.Kind.Check != nil {
-			for _, why := range s.Kind.Check(s) {
-				r.p.add(stepWhere(e, out.steps[i].(*doc.Object)), printable(why))
-			}
+		for _, why := range t.Static(i) {
+			r.p.add(stepWhere(e, out.steps[i].(*doc.Object)), printable(why))
 		}
 		if s.Kind.Deploys == nil {
 			continue
