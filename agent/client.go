@@ -119,8 +119,17 @@ func (e Endpoint) RPC() string {
 // where names the endpoint for messages.
 func (e Endpoint) where() string {
 	s := "the agent at " + e.URL
-	if u, err := url.Parse(e.URL); err == nil {
+	switch u, err := url.Parse(e.URL); {
+	case err == nil:
+		if u.RawQuery != "" {
+			u.RawQuery = "***"
+		}
+		if _, password := u.User.Password(); u.User != nil && !password { // a token
+			u.User = url.User("xxxxx")
+		}
 		s = "the agent at " + u.Redacted()
+	case strings.ContainsAny(e.URL, "@?"): // a password may be in it
+		s = "the agent at an address that cannot be read"
 	}
 	if e.Sandbox != "" {
 		s += " (sandbox " + e.Sandbox + ")"

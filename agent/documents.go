@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"agentenv/fault"
+	"agentenv/store"
 	"agentenv/store/doc"
 	"agentenv/store/document"
 )
@@ -46,9 +48,10 @@ type Agent struct {
 // Documents stores agents: versions of an id, counted from 1 (collection a2a_agents). It is safe for concurrent use, also by several
 // processes.
 type Documents struct {
-	agents document.Versioned
-	now    func() time.Time
-	log    *slog.Logger
+	agents  document.Versioned
+	now     func() time.Time
+	log     *slog.Logger
+	aliases func() *store.Aliases // nil = there are none
 }
 
 // NewDocuments returns the agents of a document store; now is the clock (nil: time.Now), log gets warnings (nil: nobody).
@@ -64,10 +67,10 @@ func NewDocuments(docs document.Store, now func() time.Time, log *slog.Logger) *
 }
 
 // Put stores an agent under the next version of its id and returns it. With a Version set that must be the next one, else the error is
-// Conflict. An id that the store cannot take, no pinned image, and a variable that is no text are Invalid. Nothing is written on an error.
+// Conflict. An id that the store cannot take, no pinned image, and a variable that no container can have or that is no text are Invalid. Nothing is written on an error.
 func (d *Documents) Put(ctx context.Context, n NewAgent) (*Agent, error) {
-	if n.ID == "" {
-		return nil, fault.New(fault.Invalid, "an agent needs an id")
+	if err := d.CheckID(n.ID); err != nil {
+		return nil, err
 	}
 	if n.Image.ID == "" || n.Image.Version < 1 {
 		return nil, fault.New(fault.Invalid, "agent %s: its image must be a stored artifact with a version", n.ID)
@@ -76,6 +79,9 @@ func (d *Documents) Put(ctx context.Context, n NewAgent) (*Agent, error) {
 		n.Image.Type = "docker_image"
 	}
 	for _, k := range n.DefaultEnv.Keys() {
+		if why := VariableProblem(k); why != "" {
+			return nil, fault.New(fault.Invalid, "agent %s: %s", n.ID, why)
+		}
 		if _, ok := n.DefaultEnv.Value(k).(string); !ok {
 			return nil, fault.New(fault.Invalid, "agent %s: the variable %s must be text, not %s", n.ID, k, doc.TypeName(n.DefaultEnv.Value(k)))
 		}
@@ -90,9 +96,58 @@ func (d *Documents) Put(ctx context.Context, n NewAgent) (*Agent, error) {
 	return agentOf(stored)
 }
 
-// Get returns a version of an agent, the newest for version 0. The error is NotFound when there is none, Unsupported for a document of another
-// type, and Invalid for one that is malformed.
+// WithAliases returns the same agents, which Get and Find also find by short names. aliases is asked when the store has no agent of an id; it must be
+// safe for concurrent use.
+func (d *Documents) WithAliases(aliases func() *store.Aliases) *Documents {
+	with := *d
+	with.aliases = aliases
+	return &with
+}
+
+// Get returns a version of an agent, the newest for version 0, by its id or, where the store has none of it, by an alias. The error is NotFound when
+// there is none, also for an alias of what is not stored yet, Invalid for an alias with a version, one that is refused, and a malformed document, and
+// Unsupported for a document of another type.
 func (d *Documents) Get(ctx context.Context, id string, version int64) (*Agent, error) {
+	found, _, err := d.Find(ctx, id, version)
+	return found, err
+}
+
+// Find is Get that also says which alias led to the agent; the zero Alias is none.
+func (d *Documents) Find(ctx context.Context, id string, version int64) (*Agent, store.Alias, error) {
+	found, err := d.stored(ctx, id, version)
+	if !fault.Is(err, fault.NotFound) || d.aliases == nil || strings.HasPrefix(id, "@") || strings.Contains(id, "/") {
+		return found, store.Alias{}, err
+	}
+	if version > 0 {
+		switch latest, unread := d.Latest(ctx, id); {
+		case unread != nil:
+			return nil, store.Alias{}, unread
+		case latest > 0: // the store's own agent, which shadows an alias
+			return nil, store.Alias{}, err
+		}
+	}
+	known := d.aliases()
+	alias, ok, refused := known.Find(id)
+	switch near := known.Near(id); {
+	case refused != nil:
+		return nil, store.Alias{}, refused
+	case !ok && len(near) > 0:
+		return nil, store.Alias{}, fault.New(fault.NotFound, "there is no agent '%s' in the store; did you mean the alias '%s'? `agent-env a2a-agent list` lists the agents a task can name",
+			id, strings.Join(near, "' or '")).WithClass("NotFoundError")
+	case !ok:
+		return nil, store.Alias{}, err
+	case version > 0:
+		return nil, store.Alias{}, alias.Unpinned()
+	}
+	found, err = d.stored(ctx, alias.ID, 0)
+	if fault.Is(err, fault.NotFound) {
+		err = alias.Unwritten()
+	}
+	return found, alias, err
+}
+
+// stored returns a version of an agent by its id.
+func (d *Documents) stored(ctx context.Context, id string, version int64) (*Agent, error) {
 	o, err := d.agents.Get(ctx, id, version)
 	if err != nil {
 		return nil, fault.At(err, "read agent %s", id)
@@ -105,6 +160,12 @@ func (d *Documents) Get(ctx context.Context, id string, version int64) (*Agent, 
 		return nil, fault.New(fault.NotFound, "A2AAgent %s not found", which).WithClass("NotFoundError")
 	}
 	return agentOf(o)
+}
+
+// Latest returns the newest version of the agent of an id, 0 when the store has none; an alias is no id.
+func (d *Documents) Latest(ctx context.Context, id string) (int64, error) {
+	n, err := d.agents.Store.LatestVersion(ctx, collAgents, id)
+	return n, fault.At(err, "read agent %s", id)
 }
 
 // List returns the newest version of each agent, the latest stored first, at most limit (0 = all). Documents of other types are
@@ -140,7 +201,7 @@ func (d *Documents) Count(ctx context.Context) (int, error) {
 // of the change. expected is the updated_at that the caller has read ("" = there was none): when another one is stored, the error is Conflict and
 // nothing is changed. A version that is not there is NotFound.
 func (d *Documents) UpdateMetadata(ctx context.Context, id string, version int64, expected string, change func(*doc.Object)) error {
-	a, err := d.Get(ctx, id, version)
+	a, err := d.stored(ctx, id, version)
 	if err != nil {
 		return err
 	}

@@ -59,6 +59,14 @@ func TestFaults(t *testing.T) {
 		"refuses":               {send: always(rpcFault{-32602, "parts are empty"}), kind: agent.TurnRPC, fault: fault.Invalid, says: []string{"-32602", "parts are empty"}},
 		"takes no such content": {send: always(rpcFault{-32005, "no images"}), kind: agent.TurnRPC, fault: fault.Unsupported, says: []string{"no images"}},
 		"is in trouble":         {send: always(rpcFault{-32603, "oh"}), kind: agent.TurnRPC, fault: fault.Unavailable, says: []string{"oh"}},
+		"errs in a text":        {send: always(answered(200, `{"jsonrpc":"2.0","id":"1","error":"out of credit"}`)), kind: agent.TurnRPC, fault: fault.Unavailable, says: []string{"out of credit"}},
+		"errs without message":  {send: always(answered(200, `{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"data":"disk full"}}`)), kind: agent.TurnRPC, fault: fault.Unavailable, says: []string{"-32603", "disk full"}},
+		"answers another":       {send: always(answered(200, `{"jsonrpc":"2.0","id":"2","result":{"kind":"task","id":"T","contextId":"C","status":{"state":"completed"}}}`)), kind: agent.TurnProtocol, fault: fault.Unavailable, says: []string{`answered for another request (id 2, not "1")`}},
+		"errs for another":      {send: always(answered(200, `{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"no"}}`)), kind: agent.TurnProtocol, fault: fault.Unavailable, says: []string{"id 7"}},
+		"streams another's": {stream: always(stream(func(emit func(any), gone <-chan struct{}) {
+			emit("data: " + string(response("9", update("completed"))) + "\n\n")
+			<-gone
+		})), kind: agent.TurnProtocol, fault: fault.Unavailable, says: []string{"message/stream was answered for another request"}},
 		"sends a bomb": {send: always(raw(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
 			z := gzip.NewWriter(w)

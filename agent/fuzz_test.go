@@ -27,8 +27,8 @@ func (s sameAnswer) RoundTrip(*http.Request) (*http.Response, error) {
 func FuzzAnswer(f *testing.F) {
 	for _, o := range []any{task("completed", text("a"), data("usage", doc.Of("tool_call_count", doc.Int(1)))), task("working"), update("failed", text("x")),
 		said("m", text("a")), rpcFault{-32001, "no"}, doc.Of("kind", "artifact-update", "taskId", "T", "artifact", doc.Of("parts", []any{text("x")}))} {
-		f.Add(false, response(o))
-		f.Add(true, []byte("data: "+string(response(o))+"\n\n"))
+		f.Add(false, response("1", o))
+		f.Add(true, []byte("data: "+string(response("1", o))+"\n\n"))
 	}
 	f.Fuzz(func(t *testing.T, streamed bool, body []byte) {
 		synctest.Test(t, func(t *testing.T) {

@@ -43,6 +43,9 @@ func ParseManifest(text []byte) (*Manifest, error) {
 				continue
 			}
 			for _, name := range table.Keys() {
+				if why := VariableProblem(name); why != "" {
+					problems = append(problems, key+": "+why)
+				}
 				if _, ok := table.Value(name).(string); !ok {
 					wrong(key+"."+name, table.Value(name), "a text")
 				}
@@ -58,7 +61,7 @@ func ParseManifest(text []byte) (*Manifest, error) {
 				if known == "" {
 					problems = append(problems, fmt.Sprintf("metadata.%s is unknown; there are default_model, min_disk_size_gb and takes_credentials", name))
 				} else if !ok {
-					wrong("metadata."+name, table.Value(name), known)
+					problems = append(problems, fmt.Sprintf("metadata.%s must be %s, not %s", name, known, brief(table.Value(name))))
 				}
 			}
 			m.Metadata = table
@@ -72,6 +75,14 @@ func ParseManifest(text []byte) (*Manifest, error) {
 	return m, nil
 }
 
+// brief is a number as it was written, and the type of anything else.
+func brief(v any) string {
+	if n, ok := v.(doc.Number); ok {
+		return string(n)
+	}
+	return doc.TypeName(v)
+}
+
 // metadataType returns what a key of [metadata] takes, "" for one that is unknown, and whether v is that.
 func metadataType(key string, v any) (want string, ok bool) {
 	switch key {
@@ -79,8 +90,8 @@ func metadataType(key string, v any) (want string, ok bool) {
 		_, ok = v.(string)
 		return "a text", ok
 	case "min_disk_size_gb":
-		_, ok = v.(doc.Number)
-		return "a number", ok
+		n, isNumber := v.(doc.Number)
+		return "a number greater than 0", isNumber && n.Finite() && n.Float64() > 0
 	case "takes_credentials":
 		_, ok = v.(bool)
 		return "true or false", ok

@@ -1,7 +1,11 @@
 package agent
 
 import (
+	"encoding/base64"
 	"fmt"
+	"io"
+	"regexp"
+	"strings"
 
 	"agentenv/fault"
 	"agentenv/store/doc"
@@ -17,7 +21,7 @@ const (
 // Text returns a text part.
 func Text(s string) *doc.Object { return doc.Of("kind", KindText, "text", s) }
 
-// ParseParts checks a list of A2A parts: text, file (exactly one of bytes and uri) and data, each with an optional object of metadata. A
+// ParseParts checks a list of A2A parts: text, file (exactly one of bytes, in base64 or with a <placeholder> of a seed, and uri) and data, each with an optional object of metadata. A
 // part that names no kind gets the one of its content. It returns them in their order, otherwise as they are. The error is Invalid and names the first bad one as parts[i]. An empty list is good.
 func ParseParts(v any) ([]*doc.Object, error) {
 	list, ok := v.([]any)
@@ -107,10 +111,23 @@ func fileProblem(p *doc.Object) string {
 		}
 		return ""
 	}
-	if _, ok := inline.(string); !ok {
+	text, ok := inline.(string)
+	if !ok {
 		return "is a file part whose bytes are no text"
 	}
+	if !placeholder.MatchString(text) && !isBase64(text) {
+		return "is a file part whose bytes are no base64 (standard alphabet, padded)"
+	}
 	return ""
+}
+
+// placeholder is what a run's seed may replace by a value.
+var placeholder = regexp.MustCompile(`<[^<>]+>`)
+
+// isBase64 reports whether a text is base64 in the standard alphabet and padded, line breaks apart.
+func isBase64(text string) bool {
+	_, err := io.Copy(io.Discard, base64.NewDecoder(base64.StdEncoding, strings.NewReader(text)))
+	return err == nil
 }
 
 // checkInline refuses parts whose inline files are larger than limit together; it names the one that is too much.

@@ -28,6 +28,13 @@ func TestParseParts(t *testing.T) {
 		"neither":         {`[{"kind":"file","file":{}}]`, "", "exactly one of bytes and uri"},
 		"uri of number":   {`[{"kind":"file","file":{"uri":1}}]`, "", "uri is no text"},
 		"bytes of number": {`[{"kind":"file","file":{"bytes":1}}]`, "", "bytes are no text"},
+		"broken lines":    {`[{"kind":"file","file":{"bytes":"AAAA\nAA==\n"}}]`, `[{"kind":"file","file":{"bytes":"AAAA\nAA==\n"}}]`, ""},
+		"empty file":      {`[{"kind":"file","file":{"bytes":""}}]`, `[{"kind":"file","file":{"bytes":""}}]`, ""},
+		"of a seed":       {`[{"kind":"file","file":{"bytes":"<picture>"}}]`, `[{"kind":"file","file":{"bytes":"<picture>"}}]`, ""},
+		"no base64":       {`[{"kind":"text","text":"a"},{"kind":"file","file":{"bytes":"not base64!"}}]`, "", "parts[1] is a file part whose bytes are no base64"},
+		"unpadded":        {`[{"kind":"file","file":{"bytes":"AA"}}]`, "", "no base64"},
+		"URL alphabet":    {`[{"kind":"file","file":{"bytes":"__--"}}]`, "", "no base64"},
+		"more behind":     {`[{"kind":"file","file":{"bytes":"AA==AA=="}}]`, "", "no base64"},
 		"name of number":  {`[{"kind":"file","file":{"uri":"u","name":1}}]`, "", `"name" is no text`},
 	} {
 		v, err := doc.Parse([]byte(c.in), doc.Options{})

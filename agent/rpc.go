@@ -70,33 +70,53 @@ func (c *Client) call(ctx context.Context, e Endpoint, rpc, method, id string, p
 	if err != nil {
 		return nil, err
 	}
-	return e.result(method, a)
+	return e.result(method, id, a)
 }
 
-// result reads the answer to a method.
-func (e Endpoint) result(method string, a *answer) (*doc.Object, error) {
+// result reads the answer to the request of this id.
+func (e Endpoint) result(method, id string, a *answer) (*doc.Object, error) {
 	if why := e.refusal(a); why != "" {
 		return nil, &statusError{method, a.status, why}
 	}
-	return e.response(method, a.body)
+	return e.response(method, id, a.body)
 }
 
-// response reads one JSON-RPC response object.
-func (e Endpoint) response(method string, text []byte) (*doc.Object, error) {
+// response reads one JSON-RPC response object to the request of this id. One that has no id, or null, is taken as well: nothing else is asked over
+// its connection, and an agent that could not read a request does not know its id.
+func (e Endpoint) response(method, id string, text []byte) (*doc.Object, error) {
 	o, err := doc.ParseObject(text, doc.Options{})
 	if err != nil {
 		return nil, &shapeError{fmt.Sprintf("%s was answered with what is no JSON object: %s", method, e.quote(text))}
 	}
-	if v, there := o.Get("error"); there && v != nil {
+	if v := o.Value("id"); v != nil && v != id {
+		return nil, &shapeError{fmt.Sprintf("%s was answered for another request (id %s, not %q)", method, e.quoteValue(v), id)}
+	}
+	if v := o.Value("error"); v != nil {
 		told, _ := v.(*doc.Object)
 		code, _ := told.Int("code")
-		return nil, &rpcError{method, code, e.quote([]byte(told.Str("message")))}
+		if said := told.Str("message"); said != "" {
+			v = said
+		}
+		return nil, &rpcError{method, code, e.quoteValue(v)}
 	}
 	result, ok := o.Value("result").(*doc.Object)
 	if !ok {
 		return nil, &shapeError{fmt.Sprintf("%s was answered without a result: %s", method, e.quote(text))}
 	}
 	return result, nil
+}
+
+// quoteValue quotes a text as it is, anything else as JSON.
+func (e Endpoint) quoteValue(v any) string {
+	said, isText := v.(string)
+	if !isText {
+		written, err := doc.Compact(v)
+		if err != nil {
+			return "…"
+		}
+		said = string(written)
+	}
+	return e.quote([]byte(said))
 }
 
 func hasCode(err error, codes ...int64) bool {

@@ -113,18 +113,18 @@ func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			if text, ok := result.(string); ok {
 				io.WriteString(w, text)
 			} else {
-				fmt.Fprintf(w, "data: %s\n\n", response(result))
+				fmt.Fprintf(w, "data: %s\n\n", response(req.Value("id"), result))
 			}
 			w.(http.Flusher).Flush()
 		}, r.Context().Done())
 	default:
 		w.Header().Set("Content-Type", "application/json")
-		w.Write(response(out))
+		w.Write(response(req.Value("id"), out))
 	}
 }
 
-func response(result any) []byte {
-	o := doc.Of("jsonrpc", "2.0", "id", "1")
+func response(id, result any) []byte {
+	o := doc.Of("jsonrpc", "2.0", "id", id)
 	if f, ok := result.(rpcFault); ok {
 		o.Set("error", doc.Of("code", doc.Int(f.code), "message", f.message))
 	} else {

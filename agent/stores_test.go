@@ -272,7 +272,8 @@ func TestParseManifest(t *testing.T) {
 		"image = 1": "image must be", "image = \"\"": "image must be", "default_env_vars = 1": "default_env_vars must be a table",
 		"[default_env_vars]\nA = 1": "default_env_vars.A must be a text", "metadata = 1": "metadata must be a table",
 		"[metadata]\ndefault_model = 1": "metadata.default_model must be a text", "[metadata]\nmin_disk_size_gb = true": "metadata.min_disk_size_gb must be a number",
-		"[metadata]\nmin_disk_size_gb = inf": "metadata.min_disk_size_gb is Infinity", "[metadata]\ntakes_credentials = \"no\"": "metadata.takes_credentials must be true or false",
+		"[metadata]\nmin_disk_size_gb = inf": "metadata.min_disk_size_gb is Infinity", "[metadata]\nmin_disk_size_gb = -1": "metadata.min_disk_size_gb must be a number greater than 0, not -1",
+		"[metadata]\nmin_disk_size_gb = 0": "greater than 0, not 0", "[default_env_vars]\n\"A=B\" = \"1\"": "default_env_vars: no variable can be named", "[default_env_vars]\n\"\" = \"1\"": "default_env_vars: a variable needs a name", "[metadata]\ntakes_credentials = \"no\"": "metadata.takes_credentials must be true or false",
 		"nope = 1\n[metadata]\nalso = 1": "nope is unknown; there are image, default_env_vars and metadata; metadata.also is unknown", "image =": "agent.toml",
 	} {
 		if _, err := agent.ParseManifest([]byte(text)); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), says) {

@@ -29,10 +29,10 @@ func (f *follower) stream(ctx context.Context, params []byte) error {
 func (f *follower) streamed(ctx context.Context, params []byte) (over bool, err error) {
 	open, stop := context.WithCancel(ctx)
 	defer stop()
-	const method = "message/stream"
+	const method, id = "message/stream", "1"
 	var resp *http.Response
 	err = withConnection(ctx, func() (err error) {
-		resp, err = f.client.open(open, f.endpoint, http.MethodPost, f.rpc, sse.ContentType+", application/json", request(method, "1", params)) //nolint:bodyclose // closed below, when the tries are over
+		resp, err = f.client.open(open, f.endpoint, http.MethodPost, f.rpc, sse.ContentType+", application/json", request(method, id, params)) //nolint:bodyclose // closed below, when the tries are over
 		return err
 	})
 	if err != nil {
@@ -44,7 +44,7 @@ func (f *follower) streamed(ctx context.Context, params []byte) (over bool, err 
 		if err != nil {
 			return false, err
 		}
-		result, err := f.endpoint.result(method, a)
+		result, err := f.endpoint.result(method, id, a)
 		if err != nil {
 			return false, err
 		}
@@ -60,7 +60,7 @@ func (f *follower) streamed(ctx context.Context, params []byte) (over bool, err 
 		stop()
 		<-read
 	}()
-	if over, err = f.events(ctx, method, events); over {
+	if over, err = f.events(ctx, method, id, events); over {
 		settle(events)
 	}
 	return over, err
@@ -111,7 +111,7 @@ func readEvents(ctx context.Context, r *sse.Reader, out chan<- event) {
 // events takes events until the turn is over. Neither over nor an error means that the stream broke off, and that polls go on from here.
 // While the stream is silent a poll looks after the task now and then: what lies between may hold events back, and an agent may be gone
 // without a sign.
-func (f *follower) events(ctx context.Context, method string, events <-chan event) (over bool, err error) {
+func (f *follower) events(ctx context.Context, method, id string, events <-chan event) (over bool, err error) {
 	quiet := time.NewTimer(f.pause(quietPolls * f.turn.Poll))
 	defer quiet.Stop()
 	for {
@@ -129,7 +129,7 @@ func (f *follower) events(ctx context.Context, method string, events <-chan even
 				return false, f.broke(ctx, ev.err)
 			}
 			f.answered()
-			result, err := f.endpoint.response(method, ev.data)
+			result, err := f.endpoint.response(method, id, ev.data)
 			if err != nil {
 				return false, err
 			}

@@ -173,7 +173,7 @@ func TestStreams(t *testing.T) {
 		"has comments, retries and CRLF": {stream: func(int, *doc.Object) any {
 			return stream(func(emit func(any), _ <-chan struct{}) {
 				emit(": hello\r\n\r\nretry: 5\r\nevent: x\r\ndata\r\n\r\n")
-				emit("data: " + strings.Replace(string(response(update("completed", text("done")))), `,"result"`, ",\r\ndata:\"result\"", 1) + "\r\n\r\n")
+				emit("data: " + strings.Replace(string(response("1", update("completed", text("done")))), `,"result"`, ",\r\ndata:\"result\"", 1) + "\r\n\r\n")
 			})
 		}},
 	}

@@ -2,6 +2,7 @@
 package deploy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -27,6 +28,9 @@ const (
 	DefaultDiskGB   = 10.0
 )
 
+// DockerImage is the image of an agent's own Docker Engine where nothing else is configured.
+const DockerImage = "docker:27-dind-rootless"
+
 // BearerLabel marks an image whose agent asks for the bearer token in AGENTENV_A2A_TOKEN when that variable is set: its value is "bearer".
 // Only such an agent gets a token, so that one that knows of none is left as it is.
 const BearerLabel = "agentenv.a2a.auth"
@@ -44,6 +48,8 @@ type Options struct {
 	Model     func() (Model, error) // the configured endpoint; asked at each deploy of an agent that takes credentials
 	Provider  string                // provider spec where a request gives none
 	Tokens    Tokens
+	// DockerImage is what the Docker Engine of agents that ask for one is made of; "" = DockerImage.
+	DockerImage string
 	// Trust returns the certificates, as PEM, by which agents in containers of this machine believe the server of grants; nil = they need none.
 	Trust func() ([]byte, error)
 	Log   *slog.Logger     // nil = nothing is logged
@@ -77,8 +83,10 @@ type Request struct {
 	TTL         time.Duration
 	Provider    string // provider spec
 	Policy      *sandbox.NetworkPolicy
+	On          *Site // the sandbox to run on, which stays when the agent ends; nil = one of its own
 	Attribution map[string]string
 	Owner       sandbox.Owner
+	Docker      bool              // it gets a Docker Engine of its own, which DOCKER_HOST names
 	NoToken     bool              // deploy it without a bearer token: who deploys it by hand would not know it
 	Progress    func(line string) // may be nil
 }
@@ -89,12 +97,14 @@ type Deployed struct {
 	Card       *doc.Object // as served
 	InstanceID string
 	Info       sandbox.Info
+	ends       string // the id that ends the agent, and no more than it
 }
 
 // Deploy starts an agent and returns once it serves its card. An agent that takes model credentials (all do whose metadata does not say
 // takes_credentials = false) and can be given none is Invalid, before a sandbox is made. An agent whose container ends meanwhile is
 // Unavailable, with its last output, one that serves no card within 300 seconds Timeout. Whatever fails, and when ctx ends, its sandbox
-// is gone again when Deploy returns; what could not be removed is named. A second call starts a second agent.
+// is gone again when Deploy returns, or its container from a sandbox that was there before; what could not be removed is named. A second call
+// starts a second agent.
 func (d *Deployer) Deploy(ctx context.Context, r Request) (*Deployed, error) {
 	if r.Progress == nil {
 		r.Progress = func(string) {}
@@ -102,6 +112,12 @@ func (d *Deployer) Deploy(ctx context.Context, r Request) (*Deployed, error) {
 	provider := r.Provider
 	if provider == "" {
 		provider = d.o.Provider
+	}
+	if r.On != nil {
+		provider = r.On.Type
+		if err := r.On.takes(r.Policy); err != nil {
+			return nil, err
+		}
 	}
 	// What is wrong with the credentials is said before an image is built or pulled for nothing.
 	env, err := environment(r, d.o.Model, d.here(provider))
@@ -115,6 +131,9 @@ func (d *Deployer) Deploy(ctx context.Context, r Request) (*Deployed, error) {
 	spec := sandbox.Spec{Name: r.Name, Mode: sandbox.Container, Image: img.Name, Port: Port, Env: maps.Clone(env), CPU: orDefault(r.CPU, DefaultCPU),
 		MemoryMB: orDefault(r.MemoryMB, DefaultMemoryMB), DiskGB: max(orDefault(r.DiskGB, DefaultDiskGB), minDisk(r.Agent)), TTL: orDefault(r.TTL, DefaultTTL),
 		Policy: r.Policy, Attribution: r.Attribution, Owner: r.Owner, ServesItsCommand: true}
+	if r.Docker {
+		spec.Docker = cmp.Or(d.o.DockerImage, DockerImage)
+	}
 	if err := d.trust(&spec, provider); err != nil {
 		return nil, err
 	}
@@ -125,15 +144,28 @@ func (d *Deployer) Deploy(ctx context.Context, r Request) (*Deployed, error) {
 			return map[string]string{varToken: token}, err
 		}
 	}
-	m, err := d.o.Sandboxes.Deploy(ctx, provider, spec, r.Progress)
+	m, ends, err := d.start(ctx, provider, spec, r)
 	if err != nil {
 		return nil, err
 	}
 	out, err := d.ready(ctx, r, m, env)
 	if err != nil {
-		return nil, d.undo(ctx, m.Info(), r.Name, err)
+		return nil, d.undo(ctx, m.Info(), ends, r.Name, err)
 	}
+	out.ends = ends
 	return out, nil
+}
+
+// start makes the agent's sandbox, or its container on the one that it is to run on, and says what ends it.
+func (d *Deployer) start(ctx context.Context, provider string, spec sandbox.Spec, r Request) (m sandbox.Machine, ends string, err error) {
+	if r.On != nil {
+		m, err = d.beside(ctx, *r.On, spec, r.Progress)
+		return m, sandbox.BesideID(r.On.ID), err
+	}
+	if m, err = d.o.Sandboxes.Deploy(ctx, provider, spec, r.Progress); err == nil {
+		ends = m.Info().ID
+	}
+	return m, ends, err
 }
 
 func orDefault[T int | float64 | time.Duration](v, otherwise T) T {
@@ -173,7 +205,7 @@ func (d *Deployer) image(ctx context.Context, r Request) (Image, error) {
 
 // ready waits for the card and registers the instance.
 func (d *Deployer) ready(ctx context.Context, r Request, m sandbox.Machine, env map[string]string) (*Deployed, error) {
-	info := m.Info()
+	info := r.On.apply(m.Info())
 	url := strings.TrimRight(info.TunnelURLs[strconv.Itoa(Port)], "/")
 	if url == "" {
 		// A container that ended at once publishes nothing any more.
@@ -194,9 +226,12 @@ func (d *Deployer) ready(ctx context.Context, r Request, m sandbox.Machine, env 
 		return nil, err
 	}
 	now := d.o.Now().UTC()
-	ttl := orDefault(r.TTL, DefaultTTL)
+	expires := now.Add(orDefault(r.TTL, DefaultTTL))
+	if r.On != nil && !info.ExpiresAt.IsZero() {
+		expires = info.ExpiresAt
+	}
 	in := agent.Instance{InstanceID: agent.NewInstanceID(r.Agent.ID), AgentID: r.Agent.ID, AgentVersion: r.Agent.Version, URL: url, SandboxID: info.ID,
-		SandboxType: info.Type, Card: document, NetworkPolicy: Policy(info).Document(), CreatedAt: now, ExpiresAt: now.Add(ttl)}
+		SandboxType: info.Type, Card: document, NetworkPolicy: Policy(info).Document(), CreatedAt: now, ExpiresAt: expires}
 	if err := d.o.Instances.Put(ctx, in); err != nil {
 		return nil, err
 	}
@@ -219,21 +254,22 @@ func cardDocument(c *card.Card) (*doc.Object, error) {
 	return v.(*doc.Object), nil
 }
 
-// Close ends a deployed agent's sandbox, within the manager's limit and also when ctx has ended. A second call is a no-op.
+// Close ends a deployed agent with the sandbox it was given, or its container on one that was there before, within the manager's limit and
+// also when ctx has ended. A second call is a no-op.
 func (d *Deployer) Close(ctx context.Context, a *Deployed) error {
-	return d.end(ctx, a.Info, a.Endpoint.Sandbox)
+	return d.end(ctx, a.Info, a.ends, a.Endpoint.Sandbox)
 }
 
-func (d *Deployer) end(ctx context.Context, info sandbox.Info, name string) error {
+func (d *Deployer) end(ctx context.Context, info sandbox.Info, id, name string) error {
 	clean, stop := context.WithTimeout(context.WithoutCancel(ctx), sandbox.TerminateLimit)
 	defer stop()
-	return d.o.Sandboxes.Terminate(clean, sandbox.Record{Name: name, ID: info.ID, Type: info.Type, Mode: sandbox.Container})
+	return d.o.Sandboxes.Terminate(clean, sandbox.Record{Name: name, ID: id, Type: info.Type, Mode: sandbox.Container})
 }
 
-// undo ends a sandbox whose agent is not to be, and adds to err what stayed.
-func (d *Deployer) undo(ctx context.Context, info sandbox.Info, name string, err error) error {
-	if left := d.end(ctx, info, name); left != nil {
-		return &fault.Error{Kind: fault.KindOf(err), Class: fault.ClassOf(err), Err: err, Msg: fmt.Sprintf("%s could not be removed (%v; `agent-env sandbox prune` does)", info.ID, left)}
+// undo ends what was started for an agent that is not to be, and adds to err what stayed.
+func (d *Deployer) undo(ctx context.Context, info sandbox.Info, id, name string, err error) error {
+	if left := d.end(ctx, info, id, name); left != nil {
+		return &fault.Error{Kind: fault.KindOf(err), Class: fault.ClassOf(err), Err: err, Msg: fmt.Sprintf("%s could not be removed (%v; `agent-env sandbox prune` does)", id, left)}
 	}
 	return err
 }

@@ -28,6 +28,7 @@ type rig struct {
 	*deploy.Deployer
 	t         *testing.T
 	provider  *deploytest.Provider
+	manager   *sandbox.Manager
 	client    *agent.Client
 	instances *agent.Instances
 	keyFile   string
@@ -100,6 +101,7 @@ func newRig(t *testing.T, m deploy.Model, labels map[string]string) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.manager = manager
 	r.Deployer = deploy.New(deploy.Options{Sandboxes: manager, Artifacts: artifacts, Instances: r.instances, Client: r.client, Images: deploytest.Images(labels),
 		Model: func() (deploy.Model, error) { return m, nil }, Provider: deploytest.Name, Tokens: deploy.NewTokens(r.keyFile), Trust: func() ([]byte, error) { return r.trust, nil }})
 	t.Cleanup(func() {

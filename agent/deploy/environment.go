@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"agentenv/fault"
+	"agentenv/sandbox"
 	"agentenv/store/doc"
 )
 
@@ -19,6 +20,7 @@ const (
 	varHeaders = "LITELLM_EXTRA_HEADERS"
 	varPort    = "A2A_PORT"
 	varToken   = "AGENTENV_A2A_TOKEN"
+	varDocker  = "DOCKER_HOST"
 	// RoleVar tells an agent the role it acts in.
 	RoleVar = "AGENT_ENV_ROLE"
 )
@@ -46,6 +48,9 @@ func environment(r Request, model func() (Model, error), here bool) (map[string]
 		}
 	}
 	env[varPort] = strconv.Itoa(Port)
+	if r.Docker {
+		env[varDocker] = sandbox.DockerHost
+	}
 	if !takesCredentials(r) {
 		for _, k := range []string{varKey, varBase, varHeaders} {
 			delete(env, k)

@@ -169,13 +169,16 @@ func (d *Deployer) Logs(ctx context.Context, record *doc.Object) string {
 	return "[container of " + id + "]\n" + hider(d.given(id))(text)
 }
 
-// Secrets returns what this program may have given the agent of a sandbox and nobody else is to see: its token, the configured model key and
-// the headers of model calls. Short values are left out: they may be words that an agent has reason to say.
+// Secrets returns what this program may have given the agent of a sandbox and nobody else is to see: its token, where it
+// stages its changelog, the configured model key and the headers of model calls. Short values are left out: they may be words that an agent has reason to say.
 func (d *Deployer) Secrets(sandboxID string) []string {
 	env := d.given(sandboxID)
 	headers := secretValues(map[string]string{varHeaders: env[varHeaders]})
 	delete(env, varHeaders)
 	const word, name = 8, 16
+	if folder, err := d.StagingFolder(sandboxID); err == nil {
+		headers = append(headers, folder)
+	}
 	return append(slices.DeleteFunc(secretValues(env), func(v string) bool { return len(v) < word }), slices.DeleteFunc(headers, func(v string) bool { return len(v) < name })...)
 }
 

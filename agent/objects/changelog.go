@@ -13,29 +13,55 @@ import (
 	"agentenv/store/object"
 )
 
+// Recording says what an agent is to write of what it changes.
+type Recording struct {
+	ObjectURL string        // of the folder below which the increments are kept
+	Roots     []string      // the folders it watches; nil = its own choice
+	Lifetime  time.Duration // how long it may write
+	// StagingFolder is the name of the folder for what the agent stages, 22 characters at least that nobody guesses: who knows it may read and
+	// write there. "" = one that is drawn.
+	StagingFolder string
+}
+
 // Changelog is where an agent writes what it changes.
 type Changelog struct {
 	Roots     []string // the folders it watches
 	ObjectURL string   // of the folder below which the increments are kept; no slash at its end
 	// StagingURL is where they lie until Drain brings them into the store, "" where the agent writes into the store itself. It is a secret: who
-	// knows it may read and write there. StagingMaxBytes is how large one may be.
+	// knows it may read and write there. StagingMaxBytes is how large one may be; 0 = 1 GiB.
 	StagingURL      string
 	StagingMaxBytes int64
 }
 
-// EnableChangelog has an agent write what changes in its folders (roots; nil = its own choice) below an object URL, for so long. Unavailable
-// when the store's grants do not last that long.
-func (m *Mover) EnableChangelog(ctx context.Context, e agent.Endpoint, objectURL string, roots []string, lifetime time.Duration) (Changelog, error) {
+func recordingForm(roots []string) form {
 	f := form{uri: card.Snapshot, op: "enable-changelog", objects: []string{"write_namespace"}}
-	out := Changelog{ObjectURL: strings.TrimRight(objectURL, "/")}
-	body := doc.Of()
 	if roots != nil {
 		f.objects = append(f.objects, "roots")
-		body.Set("roots", doc.MustFrom(roots))
+	}
+	return f
+}
+
+// CanEnableChangelog says why EnableChangelog cannot be asked of an agent, nil when it can; nothing is sent.
+func (m *Mover) CanEnableChangelog(e agent.Endpoint, r Recording) error {
+	_, err := m.mode(e, recordingForm(r.Roots), strings.TrimRight(r.ObjectURL, "/"))
+	return err
+}
+
+// EnableChangelog has an agent write what changes in its folders below an object URL. Unavailable when the store's grants do not last that
+// long.
+func (m *Mover) EnableChangelog(ctx context.Context, e agent.Endpoint, r Recording) (Changelog, error) {
+	f := recordingForm(r.Roots)
+	out := Changelog{ObjectURL: strings.TrimRight(r.ObjectURL, "/")}
+	body := doc.Of()
+	if r.Roots != nil {
+		body.Set("roots", doc.MustFrom(r.Roots))
 	}
 	x, err := m.exchange(e, f, out.ObjectURL)
 	if err != nil {
 		return out, err
+	}
+	if x.staging != nil && r.StagingFolder != "" {
+		x.staging = m.stagingAt(e, stagingRoot(e)+"/"+r.StagingFolder)
 	}
 	root, err := m.o.Store.Key(out.ObjectURL)
 	if err != nil {
@@ -47,14 +73,14 @@ func (m *Mover) EnableChangelog(ctx context.Context, e agent.Endpoint, objectURL
 			n.MaxObjectBytes = min(n.MaxObjectBytes, s.max)
 		}
 		out.StagingURL, out.StagingMaxBytes = s.folder, n.MaxObjectBytes
-		n.ExpiresAt = m.o.Now().Add(lifetime).UTC().Truncate(time.Second)
+		n.ExpiresAt = m.o.Now().Add(r.Lifetime).UTC().Truncate(time.Second)
 		n.Write = transfer.Policy{URL: s.granted, Fields: map[string]string{}, PathField: "key", FileField: "file", Headers: map[string]string{transfer.StagingPath: s.path}}
 	} else {
 		x.grants = object.GrantsFor(m.o.Grants, out.ObjectURL)
 		if most := x.grants.MaxSingleUpload(); most > 0 {
 			n.MaxObjectBytes = min(n.MaxObjectBytes, most)
 		}
-		if n.Write, n.ExpiresAt, err = x.grants.Policy(ctx, out.ObjectURL+"/", n.MaxObjectBytes, lifetime); err != nil {
+		if n.Write, n.ExpiresAt, err = x.grants.Policy(ctx, out.ObjectURL+"/", n.MaxObjectBytes, r.Lifetime); err != nil {
 			return out, fault.At(err, "%s", f)
 		}
 	}

@@ -2,6 +2,7 @@ package objects
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 
 const (
 	drainEvery = 5 * time.Second
-	drainLimit = 120 * time.Second // of the last one
+	drainLimit = 120 * time.Second
 )
 
 // Drain moves what an agent staged of its changelog into the store, and returns how many objects. One that the agent writes anew meanwhile
@@ -24,7 +25,7 @@ func (m *Mover) Drain(ctx context.Context, e agent.Endpoint, c Changelog) (int, 
 		return 0, nil
 	}
 	path, ours := strings.CutPrefix(c.StagingURL, strings.TrimRight(e.URL, "/"))
-	if !ours || !strings.HasPrefix(path, "/") || e.Card.Extension(card.Staging) == nil {
+	if !ours || e.Card.Extension(card.Staging) == nil || !strings.HasPrefix(path, stagingRoot(e)+"/") {
 		return 0, fault.New(fault.Invalid, "the changelog was not staged on %s", e)
 	}
 	root, err := m.o.Store.Key(c.ObjectURL)
@@ -36,16 +37,23 @@ func (m *Mover) Drain(ctx context.Context, e agent.Endpoint, c Changelog) (int, 
 	if err != nil {
 		return 0, err
 	}
-	moved := 0
+	moved, most := 0, c.StagingMaxBytes
+	if most <= 0 {
+		most = maxIncrementBytes
+	}
 	for _, l := range all {
 		name, ours := strings.CutPrefix(l.Path, root+"/")
 		if !ours || !transfer.Relative(name) {
 			continue
 		}
-		if l.Size > c.StagingMaxBytes {
-			return moved, fault.New(fault.Unavailable, "the increment %s on %s has %d bytes, more than the %d it was granted", name, e, l.Size, c.StagingMaxBytes)
+		if l.Size > most {
+			return moved, fault.New(fault.Unavailable, "the increment %s on %s has %d bytes, more than the %d it was granted", name, e, l.Size, most)
 		}
-		if err := s.take(ctx, l.Path, arrival{url: c.ObjectURL + "/" + name, media: octets, size: -1, most: max(c.StagingMaxBytes, 1)}); err != nil {
+		err := s.take(ctx, l.Path, arrival{url: c.ObjectURL + "/" + name, media: octets, size: -1, most: most})
+		if errors.Is(err, errGone) { // somebody else drains it too
+			continue
+		}
+		if err != nil {
 			return moved, fault.At(err, "the increment %s", name)
 		}
 		moved++
@@ -53,35 +61,41 @@ func (m *Mover) Drain(ctx context.Context, e agent.Endpoint, c Changelog) (int, 
 	return moved, nil
 }
 
-// KeepDrained drains a changelog every 5 seconds until ctx ends, and then once more, for 120 seconds at most. What goes wrong is logged when
-// its reason changes, and never ends it: the agent may come back. It returns when it has ended.
-func (m *Mover) KeepDrained(ctx context.Context, e agent.Endpoint, c Changelog) {
+// KeepDrained drains a changelog every 5 seconds until a channel is closed, and then once more, for 120 seconds at most. What goes wrong is
+// logged when its reason changes, and never ends it: the agent may come back. It returns when it has ended, and at once when ctx ends.
+func (m *Mover) KeepDrained(ctx context.Context, e agent.Endpoint, c Changelog, until <-chan struct{}) {
 	if c.StagingURL == "" {
 		return
 	}
-	last := ""
-	drain := func(ctx context.Context) {
-		_, err := m.Drain(ctx, e, c)
-		why := ""
-		if err != nil {
-			why = err.Error()
-		}
-		if why != "" && why != last {
-			m.o.Log.Warn("the changelog of an agent could not be brought into the store", "error", err)
-		}
-		last = why
-	}
 	tick := time.NewTicker(drainEvery)
 	defer tick.Stop()
+	last := ""
 	for {
 		select {
 		case <-tick.C:
-			drain(ctx)
+			last = m.drain(ctx, e, c, last)
+		case <-until:
+			m.drain(ctx, e, c, last)
+			return
 		case <-ctx.Done():
-			end, stop := context.WithTimeout(context.WithoutCancel(ctx), drainLimit)
-			defer stop()
-			drain(end)
 			return
 		}
 	}
+}
+
+// LastDrain drains a changelog of an agent that is about to end, for 120 seconds at most. What goes wrong is logged.
+func (m *Mover) LastDrain(ctx context.Context, e agent.Endpoint, c Changelog) { m.drain(ctx, e, c, "") }
+
+// drain drains once, logs what goes wrong unless it went wrong for the same reason before, and returns the reason.
+func (m *Mover) drain(ctx context.Context, e agent.Endpoint, c Changelog, before string) string {
+	limited, stop := context.WithTimeout(ctx, drainLimit)
+	defer stop()
+	_, err := m.Drain(limited, e, c)
+	if err == nil || ctx.Err() != nil {
+		return ""
+	}
+	if err.Error() != before {
+		m.o.Log.Warn("the changelog of an agent could not be brought into the store", "agent", e.String(), "error", err)
+	}
+	return err.Error()
 }

@@ -136,8 +136,10 @@ func (x *exchange) keep(ctx context.Context, t target, told any) (transfer.Uploa
 		return u, fault.New(fault.Unavailable, "%s: %s wrote %d bytes as the %s, more than the %d it was granted", x.f, x.e, u.Size, t.what, t.MaxBytes)
 	}
 	if x.staging != nil {
-		err := x.staging.take(ctx, t.name, arrival{url: t.url, media: t.MediaType, size: u.Size, sum: u.SHA256})
-		return u, fault.At(err, "%s: the %s", x.f, t.what)
+		if err := x.staging.take(ctx, t.name, arrival{url: t.url, media: t.MediaType, size: u.Size, sum: u.SHA256}); err != nil {
+			return u, &StoreError{fault.At(err, "%s: the %s", x.f, t.what)}
+		}
+		return u, nil
 	}
 	info, err := x.m.o.Store.Stat(ctx, t.url)
 	switch {

@@ -68,7 +68,7 @@ func TestNoCard(t *testing.T) {
 		r.e.Card = c
 		_, err := r.mover.Drain(t.Context(), r.e, objects.Changelog{StagingURL: r.e.URL + "/ext/staging/x", ObjectURL: r.url("x")})
 		fails(t, err, fault.Invalid, "was not staged on")
-		_, err = r.mover.EnableChangelog(t.Context(), r.e, r.url("x"), nil, 0)
+		_, err = r.mover.EnableChangelog(t.Context(), r.e, objects.Recording{ObjectURL: r.url("x")})
 		if !fault.Is(err, fault.Unsupported) {
 			t.Error(err)
 		}

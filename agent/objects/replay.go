@@ -56,22 +56,45 @@ type Applied struct {
 	ContextID string // "" = no conversation goes on
 }
 
-// ApplyChangelog has an agent make the changes of a changelog again. NotFound when there is none at the URL; when none is before the cutoff,
-// nothing is sent and the count is 0. An agent that applied another number than it was sent is an Unavailable error.
-func (m *Mover) ApplyChangelog(ctx context.Context, e agent.Endpoint, r Replay) (Applied, error) {
+func (r Replay) form() form {
 	f := form{uri: card.Snapshot, op: "apply-changelog", objects: []string{"increments"}}
-	folder := strings.TrimRight(r.ObjectURL, "/") + "/"
+	if r.Resume {
+		f.objects = append(f.objects, "resume_conversation")
+	}
+	if r.TargetContextID != "" {
+		f.objects = append(f.objects, "target_context_id")
+	}
+	return f
+}
+
+// folder is the URL with the slash that makes it a folder.
+func (r Replay) folder() string { return strings.TrimRight(r.ObjectURL, "/") + "/" }
+
+// CanApplyChangelog says why ApplyChangelog cannot be asked of an agent, nil when it can; nothing is sent.
+func (m *Mover) CanApplyChangelog(e agent.Endpoint, r Replay) error {
+	_, err := m.mode(e, r.form(), r.folder())
+	return err
+}
+
+// ListChangelog returns what of a changelog would be made again, without asking an agent. The errors are those of ApplyChangelog.
+func (m *Mover) ListChangelog(ctx context.Context, r Replay) ([]Increment, error) {
+	return m.increments(ctx, r.folder(), r.Before)
+}
+
+// ApplyChangelog has an agent make the changes of a changelog again. NotFound when there is none at the URL; when none is before the cutoff,
+// the agent is sent an empty list, so that it still says which conversation goes on. An agent that applied another number than it was sent is
+// an Unavailable error.
+func (m *Mover) ApplyChangelog(ctx context.Context, e agent.Endpoint, r Replay) (Applied, error) {
+	f, folder := r.form(), r.folder()
 	all, err := m.increments(ctx, folder, r.Before)
-	if err != nil || len(all) == 0 {
+	if err != nil {
 		return Applied{}, fault.At(err, "%s", f)
 	}
 	body := doc.Of("increments", nil)
 	if r.Resume {
-		f.objects = append(f.objects, "resume_conversation")
 		body.Set("resume_conversation", true)
 	}
 	if r.TargetContextID != "" {
-		f.objects = append(f.objects, "target_context_id")
 		body.Set("target_context_id", r.TargetContextID)
 	}
 	urls := make([]string, len(all))

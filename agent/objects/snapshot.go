@@ -62,13 +62,26 @@ func (m *Mover) SaveSnapshot(ctx context.Context, e agent.Endpoint, contextID st
 	return out, err
 }
 
+func loadForm(targetContextID string) form {
+	f := form{uri: card.Snapshot, op: "load", objects: []string{"objects"}}
+	if targetContextID != "" {
+		f.objects = append(f.objects, "target_context_id")
+	}
+	return f
+}
+
+// CanLoadSnapshot says why LoadSnapshot cannot be asked of an agent, nil when it can; nothing is sent.
+func (m *Mover) CanLoadSnapshot(e agent.Endpoint, from Snapshot, targetContextID string) error {
+	_, err := m.mode(e, loadForm(targetContextID), from.urls()...)
+	return err
+}
+
 // LoadSnapshot has an agent make a context of a state, with this id unless it is "", and returns the context's id. A second call makes
 // another context, or is refused by the agent when the id is taken.
 func (m *Mover) LoadSnapshot(ctx context.Context, e agent.Endpoint, from Snapshot, targetContextID string) (string, error) {
-	f := form{uri: card.Snapshot, op: "load", objects: []string{"objects"}}
+	f := loadForm(targetContextID)
 	body := doc.Of()
 	if targetContextID != "" {
-		f.objects = append(f.objects, "target_context_id")
 		body.Set("target_context_id", targetContextID)
 	}
 	x, err := m.exchange(e, f, from.urls()...)

@@ -65,12 +65,25 @@ type staging struct {
 
 // stage returns a folder that nobody guesses, for an agent that stages says yes to.
 func (m *Mover) stage(e agent.Endpoint) *staging {
-	params := e.Card.Extension(card.Staging).Params
-	endpoint, _ := params["endpoint"].(string)
+	return m.stagingAt(e, stagingRoot(e)+"/"+strings.ToLower(rand.Text() + rand.Text())[:32])
+}
+
+// stagingRoot is the path of the staging store on the agent's own server.
+func stagingRoot(e agent.Endpoint) string {
+	endpoint, _ := e.Card.Extension(card.Staging).Params["endpoint"].(string)
 	if !strings.HasPrefix(endpoint, "/") {
 		endpoint = stagingPath
 	}
-	return m.stagingAt(e, strings.TrimRight(endpoint, "/")+"/"+strings.ToLower(rand.Text() + rand.Text())[:32])
+	return strings.TrimRight(endpoint, "/")
+}
+
+// StagingURL returns where what an agent stages in a folder of that name lies, "" for an agent that stages nothing. It is a secret as the
+// name is.
+func (m *Mover) StagingURL(e agent.Endpoint, folder string) string {
+	if !m.stages(e) {
+		return ""
+	}
+	return m.stagingAt(e, stagingRoot(e)+"/"+folder).folder
 }
 
 // stagingAt returns the folder at a path of the agent's own server.
@@ -130,6 +143,9 @@ func (s *staging) put(ctx context.Context, p put) error {
 	return nil
 }
 
+// errGone is an object that is not on the agent any more.
+var errGone = errors.New("it is not there")
+
 // explain tells a failed transfer without the path.
 func (s *staging) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
@@ -145,6 +161,8 @@ func (s *staging) explain(ctx context.Context, err error) error {
 		return fault.New(kind, "its staging is full")
 	case answered == http.StatusInsufficientStorage:
 		return fault.New(kind, "its disk is full")
+	case answered == http.StatusNotFound:
+		return fault.Wrap(kind, errGone, "it answered %d", answered)
 	case answered != 0:
 		return fault.New(kind, "it answered %d", answered)
 	case t.Retryable:

@@ -6,9 +6,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"agentenv/agent"
 	"agentenv/agent/objects"
 	"agentenv/fault"
 	"agentenv/protocol/a2a"
@@ -76,8 +78,11 @@ func TestRefusals(t *testing.T) {
 		fails(t, err, fault.Unsupported, c.says)
 		_, err = r.mover.LoadSnapshot(t.Context(), r.e, objects.Snapshot{Trajectory: url}, "")
 		fails(t, err, fault.Unsupported, c.says)
-		_, err = r.mover.EnableChangelog(t.Context(), r.e, folder, nil, time.Hour)
+		_, err = r.mover.EnableChangelog(t.Context(), r.e, objects.Recording{ObjectURL: folder, Lifetime: time.Hour})
 		fails(t, err, fault.Unsupported, c.says)
+		fails(t, r.mover.CanLoadSnapshot(r.e, objects.Snapshot{Trajectory: url}, "c"), fault.Unsupported, c.says)
+		fails(t, r.mover.CanEnableChangelog(r.e, objects.Recording{ObjectURL: folder}), fault.Unsupported, c.says)
+		fails(t, r.mover.CanApplyChangelog(r.e, objects.Replay{ObjectURL: folder, Resume: true}), fault.Unsupported, c.says)
 		_, err = r.mover.ApplyChangelog(t.Context(), r.e, objects.Replay{ObjectURL: folder})
 		fails(t, err, fault.Unsupported, c.says)
 		err = r.mover.AddSkillBundle(t.Context(), r.e, objects.Skill{Name: "s", Files: []objects.SkillFile{{Path: "SKILL.md", URL: url}}})
@@ -131,6 +136,9 @@ func TestSkills(t *testing.T) {
 	}
 }
 
+// secretFolder is a name that nobody guesses.
+const secretFolder = "0123456789abcdef0123456789abcdef"
+
 func TestChangelogs(t *testing.T) {
 	t.Parallel()
 	for _, w := range moving {
@@ -138,8 +146,11 @@ func TestChangelogs(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, w, a2a.Settings{})
 			folder := r.url("logs/agent")
-			c, err := r.mover.EnableChangelog(t.Context(), r.e, folder+"/", []string{"/work"}, time.Hour)
+			c, err := r.mover.EnableChangelog(t.Context(), r.e, objects.Recording{ObjectURL: folder + "/", Roots: []string{"/work"}, Lifetime: time.Hour, StagingFolder: secretFolder})
 			must(t, err)
+			if c.StagingURL != r.mover.StagingURL(r.e, secretFolder) {
+				t.Errorf("%+v", c)
+			}
 			if c.ObjectURL != folder || !slices.Equal(c.Roots, []string{"/work"}) || (c.StagingURL != "") != (w != byGrant) {
 				t.Errorf("%+v", c)
 			}
@@ -160,9 +171,15 @@ func TestChangelogs(t *testing.T) {
 			drain(2)
 			write("000002.tgz", "two again")
 			write("000010.tgz", "")
-			over, stop := context.WithCancel(t.Context())
+			over := make(chan struct{})
+			close(over)
+			ended, stop := context.WithCancel(t.Context())
 			stop()
-			r.mover.KeepDrained(over, r.e, c)
+			r.mover.KeepDrained(ended, r.e, c, nil)
+			if left := len(r.staged()); left != 2 && w != byGrant {
+				t.Error("an ended context drains: left are", left)
+			}
+			r.mover.KeepDrained(t.Context(), r.e, c, over)
 			drain(0)
 			for _, want := range []string{"one", "two again", ""} {
 				name := map[string]string{"one": "1", "two again": "2", "": "10"}[want]
@@ -181,6 +198,12 @@ func TestChangelogs(t *testing.T) {
 			before, r.agent.made = 0, nil
 			if got, err = r.mover.ApplyChangelog(t.Context(), r.e, objects.Replay{ObjectURL: folder, Before: &before}); err != nil || got.Count != 0 || r.agent.made != nil {
 				t.Error(got, err, r.agent.made)
+			}
+			if asked := r.asked("PUT /ext/snapshot/changelog"); !strings.Contains(asked[len(asked)-1], `"increments":[]`) {
+				t.Error("what comes before all increments was not sent:", asked[len(asked)-1])
+			}
+			if list, err := r.mover.ListChangelog(t.Context(), objects.Replay{ObjectURL: folder}); err != nil || len(list) != 3 || list[2].Sequence != 10 {
+				t.Error(list, err)
 			}
 			_, err = r.mover.ApplyChangelog(t.Context(), r.e, objects.Replay{ObjectURL: r.url("logs/none")})
 			fails(t, err, fault.NotFound, "no changelog")
@@ -229,4 +252,81 @@ func TestIncrements(t *testing.T) {
 			t.Error(c.names, got, err)
 		}
 	}
+}
+
+// TestDrainedTwice has two drains move one changelog at once: each object is moved, and neither stumbles over the other.
+func TestDrainedTwice(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, byLoopback, a2a.Settings{})
+	c, err := r.mover.EnableChangelog(t.Context(), r.e, objects.Recording{ObjectURL: r.url("log"), Lifetime: time.Hour})
+	must(t, err)
+	ctx := transfer.WithPort(t.Context(), r.port)
+	for i := range 20 {
+		must(t, r.agent.log.Put(ctx, fmt.Sprintf("%06d.tgz", i), transfer.Bytes([]byte("x"))))
+	}
+	var both sync.WaitGroup
+	for range 2 {
+		both.Go(func() {
+			if _, err := r.mover.Drain(t.Context(), r.e, c); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	both.Wait()
+	if all, err := r.mover.ListChangelog(t.Context(), objects.Replay{ObjectURL: r.url("log")}); err != nil || len(all) != 20 || len(r.staged()) > 0 {
+		t.Error(len(all), err, r.staged())
+	}
+}
+
+// TestDrainsOnlyItsOwn refuses a folder that is not in the staging store of the agent, whoever recorded it.
+func TestDrainsOnlyItsOwn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, byLoopback, a2a.Settings{})
+	for _, at := range []string{"http://127.0.0.1:1/ext/staging/" + secretFolder, r.e.URL + "/ext/agent-config", r.e.URL + ".example.org/ext/staging/x"} {
+		_, err := r.mover.Drain(t.Context(), r.e, objects.Changelog{StagingURL: at, ObjectURL: r.url("log")})
+		fails(t, err, fault.Invalid, "was not staged on")
+	}
+	if asked := r.asked(""); len(asked) > 0 {
+		t.Error(asked)
+	}
+	r.mover.LastDrain(t.Context(), r.e, objects.Changelog{StagingURL: "http://127.0.0.1:1/x", ObjectURL: r.url("log")})
+	if !strings.Contains(r.said.String(), "could not be brought into the store") {
+		t.Errorf("it logs %q", r.said.String())
+	}
+	if url := r.mover.StagingURL(agent.Endpoint{URL: "http://10.0.0.1", Card: card.Of(map[string]any{})}, secretFolder); url != "" {
+		t.Error("staged where nothing is:", url)
+	}
+}
+
+// TestSkillsOfTheStore reads a skill and hands it over in the form that the agent takes.
+func TestSkillsOfTheStore(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, byGrant, a2a.Settings{})
+	text := r.put("one/SKILL.md", "# one")
+	one, err := r.mover.ReadSkill(t.Context(), strings.TrimSuffix(text, "SKILL.md"))
+	if err != nil || one.Text != "# one" || len(one.Files) != 1 {
+		t.Error(one, err)
+	}
+	one.Name, one.Description = "one", "d"
+	must(t, r.mover.AddSkill(t.Context(), r.e, one))
+	r.put("two/SKILL.md", "# two")
+	r.put("two/more", "more")
+	two, err := r.mover.ReadSkill(t.Context(), r.url("two"))
+	must(t, err)
+	two.Name, two.Description = "two", "d"
+	must(t, r.mover.CanAddSkill(r.e, two))
+	must(t, r.mover.AddSkill(t.Context(), r.e, two))
+	if !slices.Equal(r.agent.skills, []string{"one/SKILL.md=# one", "two/SKILL.md=# two", "two/more=more"}) {
+		t.Error(r.agent.skills)
+	}
+	r.put("bare/x", "x")
+	r.put("large/SKILL.md", strings.Repeat("x", 4<<20+1))
+	for url, want := range map[string]fault.Kind{r.url("bare"): fault.NotFound, r.url("none"): fault.NotFound, r.url("large"): fault.Invalid, "s3://elsewhere/x": fault.Invalid} {
+		if _, err := r.mover.ReadSkill(t.Context(), url); !fault.Is(err, want) {
+			t.Error(url, err)
+		}
+	}
+	r.e.Card = card.Of(map[string]any{})
+	fails(t, r.mover.CanAddSkill(r.e, two), fault.Unsupported, "takes no skill_bundle")
+	fails(t, r.mover.CanAddSkill(r.e, objects.Skill{Name: "s", Text: "x"}), fault.Unsupported, "takes no text")
 }

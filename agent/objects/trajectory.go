@@ -14,10 +14,19 @@ import (
 // Of says whose trajectory is meant: that of one task, or that of a whole context. Exactly one of both is set.
 type Of struct{ TaskID, ContextID string }
 
+// StoreError is an object that an agent gave and that did not come into the store.
+type StoreError struct{ Err error }
+
+// Error returns one line.
+func (e *StoreError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause, which carries the fault kind.
+func (e *StoreError) Unwrap() error { return e.Err }
+
 // FetchTrajectory stores a trajectory at an object URL as a JSON array, over one that is there, and returns the URL. The agent writes it
 // there itself where it can, else it is read through this program, one event at a time, and never held whole; so are all later ones of an
 // agent that turned out not to reach the store. A trajectory of more than 1 GiB is an error, and one that the agent does not have a NotFound
-// error; nothing is stored then.
+// error; nothing is stored then. What passes through this program and does not come into the store is a *StoreError.
 func (m *Mover) FetchTrajectory(ctx context.Context, e agent.Endpoint, of Of, url string) (string, error) {
 	field, id := "task_id", of.TaskID
 	if id == "" {
@@ -84,7 +93,7 @@ func (m *Mover) trajectoryInline(ctx context.Context, e agent.Endpoint, f form, 
 	case events.err != nil:
 		return "", fault.At(events.err, "%s: %s", f, e)
 	case err != nil:
-		return "", fault.At(err, "the trajectory of %s", e)
+		return "", &StoreError{fault.At(err, "the trajectory of %s", e)}
 	}
 	return w.URL, nil
 }

@@ -13,7 +13,7 @@ import (
 
 // configure gives a live agent what the step says of it, and returns the identity that it took. What cannot be delivered is an error before
 // the first request.
-func (a *deployAgent) configure(ctx context.Context, r *task.Run, e agent.Endpoint) (*doc.Object, error) {
+func (a *deployAgent) configure(ctx context.Context, r *task.Run, e agent.Endpoint, b *beginning) (*doc.Object, error) {
 	identity := doc.Of("name", a.name)
 	if a.description != "" {
 		identity.Set("description", a.description)
@@ -25,13 +25,12 @@ func (a *deployAgent) configure(ctx context.Context, r *task.Run, e agent.Endpoi
 	if _, taken := identity.Get("role"); a.role != "" && !taken {
 		return nil, fault.New(fault.Unsupported, "the agent %q takes no role: its card lists no role in agent-config; drop role, or use an agent that takes one", a.name).WithClass("RuntimeError")
 	}
-	if skills := e.Card.Extension(card.SkillConfig); len(a.skills) > 0 && !skills.Takes("add", "name", "description", "skill_md") {
-		return nil, fault.New(fault.Unsupported, "the agent %q takes no skills: its card offers no skill-config that takes their text; drop skills, or use an agent that takes them", a.name).WithClass("RuntimeError")
+	if err := a.deliverable(e, b); err != nil {
+		return nil, err
 	}
-	for _, s := range a.skills {
-		_, err := a.deps.Client.Call(ctx, e, agent.Call{URI: card.SkillConfig, Op: "add", Body: s.body, Timeout: skillLimit})
-		if err != nil {
-			return nil, fault.At(err, "skill %q", s.name)
+	for _, s := range b.skills {
+		if err := a.deps.Mover.AddSkill(ctx, e, s); err != nil {
+			return nil, err
 		}
 	}
 	if err := a.systemPrompt(ctx, r, e); err != nil {

@@ -32,6 +32,7 @@ type crew struct {
 	sandboxes *sandbox.Manager
 	tokens    deploy.Tokens
 	images    deploytest.Images
+	deps      agents.Deps
 }
 
 func newCrew(t *testing.T, env map[string]string) *crew {
@@ -64,9 +65,9 @@ func newCrew(t *testing.T, env map[string]string) *crew {
 	client := agent.NewClient(agent.Options{})
 	deployer := deploy.New(deploy.Options{Sandboxes: c.sandboxes, Artifacts: artifacts, Instances: c.instances, Client: client, Images: c.images,
 		Model: func() (deploy.Model, error) { return settings.Model() }, Tokens: c.tokens, Trust: func() ([]byte, error) { return []byte("PEM\n"), nil }})
-	mover := objects.New(objects.Options{Client: client, Store: store, Near: func(kind string) bool { return kind == "here" }})
-	c.reg, err = task.NewRegistry(agents.Types(agents.Deps{Deployer: deployer, Agents: c.agents, Artifacts: artifacts, Client: client, Mover: mover, Conversations: c.conversations,
-		Objects: store, Prefix: "team", Config: settings})...)
+	mover := objects.New(objects.Options{Client: client, Store: store, Near: func(kind string) bool { return kind == "here" || kind == deploytest.Name }})
+	c.deps = agents.Deps{Deployer: deployer, Agents: c.agents, Artifacts: artifacts, Client: client, Mover: mover, Conversations: c.conversations, Objects: store, Prefix: "team", Config: settings}
+	c.reg, err = task.NewRegistry(agents.Types(c.deps)...)
 	if err != nil {
 		t.Fatal(err)
 	}

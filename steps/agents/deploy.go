@@ -35,7 +35,7 @@ func deployType(d Deps) *task.StepType {
 			optional("role", task.String, "the role the agent acts in"),
 			optional("system_prompt", task.String, "given to an agent that takes one"),
 			user(task.Field{Name: "env_vars", Kind: task.ObjectKind, Items: task.String, Default: doc.Of(), Doc: "environment of the agent's container, over the agent's own"}),
-			{Name: "skills", Kind: task.List, Items: task.ObjectKind, Default: []any{}, Doc: "skills to give it: `{\"name\", \"description\", \"skill_md\"}`"},
+			{Name: "skills", Kind: task.List, Items: task.ObjectKind, Default: []any{}, Doc: "skills to give it: `{\"name\", \"description\", \"skill_md\"}`, or `object_url`, the folder of a skill in the object store"},
 			optional("disk_size_gb", task.NumberKind, "disk in GB; never less than the agent asks for"),
 			optional("cpu", task.NumberKind, "cores"),
 			optional("memory_mb", task.Integer, "memory in MiB"),
@@ -43,14 +43,14 @@ func deployType(d Deps) *task.StepType {
 			user(optional("sandbox_type", task.String, "provider, or several separated by commas (the next takes over when one fails)")),
 			user(optional("litellm_base_url", task.String, "model endpoint of this agent")),
 			optional("network_policy", task.ObjectKind, "what the sandbox may reach: `{\"mode\": \"allow_all\"}`, or `allowlist` with allow_hosts and allow_cidrs"),
-			optional("agent_snapshot_files_artifact_id", task.String, "snapshot the agent starts from"),
+			optional("agent_snapshot_files_artifact_id", task.String, "snapshot the agent begins from, as snapshot_agent_state keeps it"),
 			optional("agent_snapshot_files_artifact_version", task.Integer, "its version"),
-			optional("agent_snapshot_target_context_id", task.String, "conversation the snapshot is loaded into"),
-			{Name: "enable_agent_changelog", Kind: task.Boolean, Default: false, Doc: "have the agent record what it changes"},
-			optional("agent_changelog_object_url", task.String, "changelog the agent replays"),
-			optional("agent_changelog_toolcall_position_exclusive", task.Integer, "replay only what came before this tool call"),
-			optional("sandbox_name", task.String, "run the agent on this deployed sandbox"),
-			{Name: "enable_docker", Kind: task.Boolean, Default: false, Doc: "give the agent a Docker Engine of its own"},
+			optional("agent_snapshot_target_context_id", task.String, "conversation it is loaded into, for the context_id of prompts; the agent chooses when not given"),
+			{Name: "enable_agent_changelog", Kind: task.Boolean, Default: false, Doc: "have the agent record what it changes, tool call by tool call"},
+			optional("agent_changelog_object_url", task.String, "changelog the agent replays, as metadata.agent_changelog of a run says where it is"),
+			optional(cutoff, task.Integer, "replay only what came before this tool call"),
+			optional("sandbox_name", task.String, "run the agent beside the host of this sandbox of the mode vm, which exposes port 8000; it outlives the agent"),
+			{Name: "enable_docker", Kind: task.Boolean, Default: false, Doc: "give the agent a Docker Engine of its own, which ends with it; on providers that have VMs"},
 			{Name: "metadata", Kind: task.ObjectKind, Default: doc.Of(), Doc: "`metadata.attribution`: tags for the provider"},
 		},
 		Refs: []task.Ref{
@@ -61,22 +61,18 @@ func deployType(d Deps) *task.StepType {
 		Parse: func(_ string, f *doc.Object) (task.Action, *doc.Object, error) { return parseDeploy(d, f) },
 		Given: givenDeploy,
 		Unsupported: func(s *task.Step) string {
-			f := s.Fields
-			switch {
-			case len(f.Arr("env_ids")) > 0:
+			if len(s.Fields.Arr("env_ids")) > 0 {
 				return "deploy_agent with env_ids"
-			case f.Str("sandbox_name") != "":
-				return "deploy_agent onto a deployed sandbox (sandbox_name)"
-			case f.Bool("enable_docker"):
-				return "deploy_agent with enable_docker"
-			case f.Str("agent_snapshot_files_artifact_id") != "":
-				return "deploy_agent from a snapshot (agent_snapshot_files_artifact_id)"
-			case f.Bool("enable_agent_changelog") || f.Str("agent_changelog_object_url") != "":
-				return "deploy_agent with a changelog"
 			}
 			return ""
 		},
+		Check: siteCheck,
+		Among: siteAmong,
+		Warn:  siteWarnings,
 		Deploys: func(s *task.Step) []task.Deploy {
+			if s.Fields.Str("sandbox_name") != "" {
+				return nil // deploy_sandbox says where
+			}
 			return []task.Deploy{{What: "agent", Provider: cmp.Or(s.Fields.Str("sandbox_type"), d.Provider), Mode: string(sandbox.Container)}}
 		},
 	}
@@ -101,8 +97,9 @@ type deployAgent struct {
 	name, description, role, prompt string
 	agentID                         string
 	version                         int64
-	skills                          []skill
+	skills                          []skillSource
 	policy                          *sandbox.NetworkPolicy
+	snapshotVersion                 int64
 }
 
 func parseDeploy(d Deps, f *doc.Object) (task.Action, *doc.Object, error) {
@@ -112,14 +109,17 @@ func parseDeploy(d Deps, f *doc.Object) (task.Action, *doc.Object, error) {
 	if a.version, err = versionOf("a2a_agent_version", f.Value("a2a_agent_version")); err != nil {
 		return nil, nil, err
 	}
+	if a.snapshotVersion, err = versionOf("agent_snapshot_files_artifact_version", f.Value("agent_snapshot_files_artifact_version")); err != nil {
+		return nil, nil, err
+	}
 	if a.skills, err = skillsOf(f.Arr("skills")); err != nil {
 		return nil, nil, err
 	}
 	if a.policy, err = sandbox.ParsePolicy(f.Value("network_policy")); err != nil {
 		return nil, nil, err
 	}
-	if f.Value("agent_changelog_toolcall_position_exclusive") != nil && f.Str("agent_changelog_object_url") == "" {
-		return nil, nil, fault.New(fault.Invalid, "agent_changelog_toolcall_position_exclusive needs agent_changelog_object_url, the changelog it is a place in")
+	if f.Value(cutoff) != nil && f.Str("agent_changelog_object_url") == "" {
+		return nil, nil, fault.New(fault.Invalid, "%s needs agent_changelog_object_url, the changelog it is a place in", cutoff)
 	}
 	stored := f.Clone().Set("role", textOrNull(a.role))
 	if a.policy != nil {
@@ -155,7 +155,16 @@ func (a *deployAgent) execute(ctx context.Context, r *task.Run) error {
 			return fault.New(fault.Exists, "the agent %q is already deployed in this run; give this one another agent_name", a.name)
 		}
 	}
+	site, err := a.site(r)
+	if err != nil {
+		return err
+	}
 	req, err := a.request(ctx, r)
+	if err != nil {
+		return err
+	}
+	req.On = site
+	kept, err := a.begin(ctx, r, cmp.Or(req.TTL, deploy.DefaultTTL))
 	if err != nil {
 		return err
 	}
@@ -164,7 +173,7 @@ func (a *deployAgent) execute(ctx context.Context, r *task.Run) error {
 		return err
 	}
 	r.Log.Info("agent deployed", "agent", req.Agent.ID, "version", req.Agent.Version, "sandbox", live.Info.ID, "provider", live.Info.Type)
-	if err := a.settle(ctx, r, live); err != nil {
+	if err := a.settle(ctx, r, live, kept); err != nil {
 		if left := a.deps.Deployer.Close(ctx, live); left != nil {
 			return fault.At(err, "%s could not be removed (%v)", live.Info.ID, left)
 		}
@@ -173,11 +182,12 @@ func (a *deployAgent) execute(ctx context.Context, r *task.Run) error {
 	return nil
 }
 
-// settle configures a live agent and records it.
-func (a *deployAgent) settle(ctx context.Context, r *task.Run, live *deploy.Deployed) error {
-	identity, err := a.configure(ctx, r, live.Endpoint)
+// settle configures a live agent, has it begin from what is kept, and records it.
+func (a *deployAgent) settle(ctx context.Context, r *task.Run, live *deploy.Deployed, kept *beginning) error {
+	hidden := secrets(a.deps.Deployer.Secrets(live.Info.ID))
+	identity, err := a.configure(ctx, r, live.Endpoint, kept)
 	if err != nil {
-		return secrets(a.deps.Deployer.Secrets(live.Info.ID)).error(err)
+		return hidden.error(err)
 	}
 	card := live.Card.Clone()
 	for _, k := range identity.Keys() {
@@ -186,9 +196,20 @@ func (a *deployAgent) settle(ctx context.Context, r *task.Run, live *deploy.Depl
 	if err := a.defaultModel(r); err != nil {
 		return err
 	}
-	return r.AddAgent(doc.Of("agent_name", a.name, "api_url", live.Endpoint.URL, "a2a_url", live.Endpoint.URL, "sandbox_id", live.Info.ID,
+	rows, err := a.restore(ctx, r, live.Endpoint, kept)
+	if err != nil {
+		return hidden.error(err)
+	}
+	err = r.AddAgent(doc.Of("agent_name", a.name, "api_url", live.Endpoint.URL, "a2a_url", live.Endpoint.URL, "sandbox_id", live.Info.ID,
 		"sandbox_type", live.Info.Type, "a2a_card", card, "instance_id", live.InstanceID, "role", textOrNull(a.role),
 		"network_policy", deploy.Policy(live.Info).Document(), "on_host", false, "installed_container", nil))
+	if err != nil {
+		return err
+	}
+	for _, one := range rows {
+		r.Append(one.item, one.list)
+	}
+	return nil
 }
 
 // defaultModel gives the run the configured model of agents unless it has one.

@@ -168,7 +168,7 @@ func TestDeploySteps(t *testing.T) {
 		`"a2a_agent_version":0`:                           "a2a_agent_version",
 		`"env_vars":{"A":1}`:                              "env_vars",
 		`"skills":[{"name":"s"}]`:                         "skill_md",
-		`"skills":[{"name":"s","object_url":"u"}]`:        "not supported",
+		`"agent_snapshot_files_artifact_version":0`:       "agent_snapshot_files_artifact_version",
 		`"skills":[{"skill_md":"s"}]`:                     "needs a name",
 		`"network_policy":{"mode":"x"}`:                   "network policy",
 		`"agent_changelog_toolcall_position_exclusive":3`: "agent_changelog_object_url",
@@ -181,7 +181,7 @@ func TestDeploySteps(t *testing.T) {
 	if s.Fields.Value("role") != nil || canon(s.Fields.Obj("network_policy")) != `{"allow_cidrs":[],"allow_hosts":[],"mode":"allow_all"}` || s.Fields.Str("agent_name") != "default-agent" {
 		t.Errorf("stored %s", canon(s.Fields))
 	}
-	for _, text := range []string{`"env_ids":["e"]`, `"sandbox_name":"box"`, `"enable_docker":true`, `"agent_snapshot_files_artifact_id":"s"`, `"enable_agent_changelog":true`} {
+	for _, text := range []string{`"env_ids":["e"]`} {
 		if s := r.step(`{"id":"d","type":"deploy_agent",` + text + `}`); s.Kind.Unsupported(s) == "" {
 			t.Errorf("%s is taken", text)
 		}

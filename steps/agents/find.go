@@ -14,7 +14,7 @@ func (d Deps) find(r *task.Run, name string) (*doc.Object, agent.Endpoint, error
 	if err != nil {
 		return nil, agent.Endpoint{}, err
 	}
-	e, err := d.Deployer.Endpoint(record)
+	e, err := d.endpoint(record)
 	return record, e, err
 }
 

@@ -2,6 +2,7 @@ package agents
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"agentenv/agent"
@@ -15,7 +16,7 @@ func humanType(d Deps) *task.StepType {
 		Name:    "deploy_human_agent",
 		Summary: "Register a person's A2A endpoint as an agent",
 		Family:  "agents",
-		Doc: "Without `a2a_url` it is the configured address of people (`default_human_a2a_url` under `[conversations]`, or AGENT_ENV_HUMAN_A2A_URL) for this run. Nothing is " +
+		Doc: "`a2a_url` may be a reference (secret:NAME or env:NAME), which alone is recorded; an address with a password in it is refused. Without `a2a_url` it is the configured address of people (`default_human_a2a_url` under `[conversations]`, or AGENT_ENV_HUMAN_A2A_URL) for this run. Nothing is " +
 			"started. A run has one person at most.",
 		FailsTask:  true,
 		Repeatable: true,
@@ -30,7 +31,7 @@ func humanType(d Deps) *task.StepType {
 			if f.Str("agent_name") == "" {
 				return fault.New(fault.Invalid, "agent_name must not be empty")
 			}
-			return nil
+			return openAddress("a2a_url", f.Str("a2a_url"))
 		},
 	}
 }
@@ -64,10 +65,14 @@ func (a *deployHuman) execute(ctx context.Context, r *task.Run) error {
 			return err
 		}
 	}
+	address, err := a.deps.Config.ResolveText(url)
+	if err != nil {
+		return fault.At(err, "a2a_url")
+	}
 	card := doc.Of("name", a.name, "description", "A person, reached over A2A", "capabilities", doc.Of(), "default_input_modes", []any{"text"}, "default_output_modes", []any{"text"})
 	look, stop := context.WithTimeout(ctx, cardLimit)
 	defer stop()
-	if found, err := a.deps.Client.Card(look, agent.Endpoint{URL: url}); err == nil {
+	if found, err := a.deps.Client.Card(look, agent.Endpoint{URL: strings.TrimRight(address, "/")}); err == nil {
 		v, err := doc.From(found.Document)
 		if err != nil {
 			return err

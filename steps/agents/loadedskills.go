@@ -16,11 +16,11 @@ import (
 )
 
 // loaded makes a skill of each command-line tool and file set that an earlier step put into the agent.
-func (a *addSkills) loaded(r *task.Run) ([]*lesson, error) {
-	var out []*lesson
+func (a *addSkills) loaded(r *task.Run) ([]objects.Skill, error) {
+	var out []objects.Skill
 	add := func(name, description, body string) error {
 		text, err := skillText(doc.Of("name", name, "description", description, "body", body))
-		out = append(out, &lesson{Skill: objects.Skill{Name: name, Description: description}, text: text})
+		out = append(out, objects.Skill{Name: name, Description: description, Text: text})
 		return err
 	}
 	for _, id := range a.clis {

@@ -24,11 +24,12 @@ type peer struct {
 // whoAnswers finds the user: the address the step gives, a deployed agent, or the configured address of people.
 func (t *talk) whoAnswers() (*peer, error) {
 	if t.userURL != "" {
-		return &peer{endpoint: agent.Endpoint{URL: strings.TrimRight(t.userURL, "/")}}, nil
+		address, err := t.deps.Config.ResolveText(t.userURL)
+		return &peer{endpoint: agent.Endpoint{URL: strings.TrimRight(address, "/")}}, fault.At(err, "user_a2a_url")
 	}
 	for _, record := range t.r.Agents() {
 		if record.Str("agent_name") == t.user {
-			e, err := t.deps.Deployer.Endpoint(record)
+			e, err := t.deps.endpoint(record)
 			return &peer{endpoint: e, simulated: !isHuman(t.r, t.user)}, err
 		}
 	}

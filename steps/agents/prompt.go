@@ -26,7 +26,9 @@ func promptType(d Deps) *task.StepType {
 		Family:  "agents",
 		Doc: "Sends `prompt`, or `parts`, to a deployed agent and waits until it has answered. The reply becomes a prompt response of the run; a trajectory is kept where the " +
 			"agent offers one. A turn that ends in any other state than completed fails the step, as does one that takes too long; what the agent had said is kept. With " +
-			"`max_conversation_turns` above 1 the reply goes to a user (a deployed agent that answers `{\"message\", \"done\"}`, or a person), whose answer is the next prompt.",
+			"`max_conversation_turns` above 1 the reply goes to a user (a deployed agent that answers `{\"message\", \"done\"}`, or a person), whose answer is the next prompt. " +
+			"`snapshot_config` keeps the agent's state while it works, and what of it is kept is in the run's record under `agent_snapshots`: every `interval_seconds`, after each " +
+			"turn that has another (`per_turn`), and at the end (`at_end`, true when not given; the step fails without it); `timeout_seconds` (300) limits one, `max_snapshots` (24) those before the end.",
 		FailsTask:  true,
 		Repeatable: true,
 		Fields: []task.Field{
@@ -53,15 +55,16 @@ func promptType(d Deps) *task.StepType {
 			{Name: "user_agent_timeout_seconds", Kind: task.NumberKind, Default: doc.Int(600), Doc: "limit of each answer of the user, in seconds"},
 			field("user_output_format", task.Any, "JSON schema of the simulated user's answers; an object with message and done when not given"),
 			user("user_model", task.String, "model of the simulated user"),
-			field("snapshot_config", task.ObjectKind, "snapshots to take while the agent works"),
+			field("snapshot_config", task.ObjectKind, "snapshots to take while the agent works: interval_seconds, per_turn, at_end, timeout_seconds, max_snapshots"),
 			field("live_trajectory", task.Boolean, "keep the trajectory while the agent works"),
 		},
 		Refs:  []task.Ref{{Path: "snapshot_config.env_id", Kind: "env"}},
 		Parse: func(_ string, f *doc.Object) (task.Action, *doc.Object, error) { return parsePrompt(d, f) },
 		Given: givenPrompt,
+		Warn:  func(s *task.Step) []string { return s.Action.(*promptAgent).warnings() },
 		Unsupported: func(s *task.Step) string {
-			if s.Fields.Value("snapshot_config") != nil {
-				return "prompt_agent with snapshot_config"
+			if s.Fields.Obj("snapshot_config").Str("env_id") != "" {
+				return "prompt_agent with the state of an env in its snapshots (snapshot_config.env_id)"
 			}
 			return ""
 		},
@@ -70,12 +73,18 @@ func promptType(d Deps) *task.StepType {
 
 // givenPrompt refuses amounts that are none.
 func givenPrompt(f *doc.Object) error {
+	if err := checkPromptID(f.Str("prompt_id")); err != nil {
+		return err
+	}
+	if err := openAddress("user_a2a_url", f.Str("user_a2a_url")); err != nil {
+		return err
+	}
 	for _, key := range []string{"timeout_seconds", "poll_interval_seconds", "user_agent_timeout_seconds"} {
 		if positive(f.Value(key)) == 0 {
 			return fault.New(fault.Invalid, "%s must be greater than 0, not %s", key, task.Brief(f.Value(key)))
 		}
 	}
-	return nil
+	return givenSeries(f.Obj("snapshot_config"))
 }
 
 type promptAgent struct {
@@ -88,6 +97,7 @@ type promptAgent struct {
 	timeout, poll     time.Duration
 	user, userURL     string
 	userTimeout       time.Duration
+	series            *seriesPlan // nil = no snapshots
 }
 
 const (
@@ -133,11 +143,19 @@ func parsePrompt(d Deps, f *doc.Object) (task.Action, *doc.Object, error) {
 	if a.id == "" {
 		a.id = randomHex()
 	}
+	plan, kept, err := parseSeries(f.Value("snapshot_config"))
+	if err != nil {
+		return nil, nil, err
+	}
+	a.series = plan
 	stored := f.Clone().Set("prompt_id", a.id)
-	for _, k := range []string{"snapshot_config", "live_trajectory"} {
-		if v := f.Value(k); v == nil || v == false {
-			stored.Delete(k)
-		}
+	if plan == nil {
+		stored.Delete("snapshot_config")
+	} else {
+		stored.Set("snapshot_config", kept)
+	}
+	if v := f.Value("live_trajectory"); v == nil || v == false {
+		stored.Delete("live_trajectory")
 	}
 	return a, stored, nil
 }

@@ -315,11 +315,6 @@ func TestPromptSteps(t *testing.T) {
 			t.Errorf("%s is stored", key)
 		}
 	}
-	for _, text := range []string{`"snapshot_config":{}`} {
-		if s := r.step(`{"id":"p","type":"prompt_agent","prompt":"a",` + text + `}`); s.Kind.Unsupported(s) == "" {
-			t.Errorf("%s is taken", text)
-		}
-	}
 	if _, err := r.run(t.Context(), nil, `{"id":"p","type":"prompt_agent","prompt":"a"}`); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "no agent named") {
 		t.Error(err)
 	}

@@ -1,10 +1,12 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 
 	"agentenv/agent"
 	"agentenv/agent/deploy"
+	"agentenv/agent/objects"
 	"agentenv/fault"
 	"agentenv/sandbox"
 	"agentenv/store"
@@ -16,7 +18,7 @@ import (
 func (a *deployAgent) request(ctx context.Context, r *task.Run) (deploy.Request, error) {
 	f := a.fields
 	req := deploy.Request{Name: a.name, Env: map[string]string{}, CPU: positive(f.Value("cpu")), MemoryMB: int(min(positive(f.Value("memory_mb")), 1<<30)),
-		DiskGB: positive(f.Value("disk_size_gb")), TTL: seconds(f.Value("ttl_seconds")), Provider: f.Str("sandbox_type"), Policy: a.policy,
+		DiskGB: positive(f.Value("disk_size_gb")), Docker: f.Bool("enable_docker"), TTL: seconds(f.Value("ttl_seconds")), Provider: f.Str("sandbox_type"), Policy: a.policy,
 		Attribution: r.Attribution(f.Obj("metadata")), Owner: sandbox.Owner{Instance: r.Instance, Task: r.TaskID, Step: r.StepID},
 		Progress: func(line string) { r.Report(task.Progress{Note: line}) }}
 	var err error
@@ -105,34 +107,38 @@ func (a *deployAgent) lookUp(ctx context.Context, id string, version int64) (*ag
 	return found, err
 }
 
-// skill is one skill of the step, its text inline.
-type skill struct {
-	name string
-	body *doc.Object
-}
-
 // skillsOf reads the step's skills. Of a skill that has both, the inline text counts.
-func skillsOf(list []any) ([]skill, error) {
-	var out []skill
+func skillsOf(list []any) ([]skillSource, error) {
+	var out []skillSource
 	for i, v := range list {
 		o, _ := v.(*doc.Object)
-		name := o.Str("name")
-		if name == "" {
+		s := skillSource{name: o.Str("name"), description: o.Str("description"), text: cmp.Or(o.Str("skill_md"), o.Str("content"))}
+		if s.text == "" {
+			s.url = cmp.Or(o.Str("object_url"), o.Str("skill_s3_url"), o.Str("s3_uri"))
+		}
+		switch {
+		case s.name == "" && s.url == "":
 			return nil, fault.New(fault.Invalid, "skills[%d] needs a name", i)
+		case s.text == "" && s.url == "":
+			return nil, fault.New(fault.Invalid, "skills[%d] (%s) needs skill_md, its text, or object_url, the folder of its files", i, s.name)
 		}
-		content := o.Str("skill_md")
-		if content == "" {
-			content = o.Str("content")
-		}
-		if content == "" {
-			for _, key := range []string{"object_url", "skill_s3_url", "s3_uri"} {
-				if o.Str(key) != "" {
-					return nil, fault.New(fault.Unsupported, "skills[%d] (%s): skills from an object store (%s) are not supported yet; give its text as skill_md", i, name, key)
-				}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// learned are the step's skills as the agent is to get them: those of the store are looked up, texts go as they are.
+func (a *deployAgent) learned(ctx context.Context) ([]objects.Skill, error) {
+	var out []objects.Skill
+	for i, s := range a.skills {
+		skill := objects.Skill{Name: s.name, Description: s.description, Text: s.text}
+		if s.url != "" {
+			var err error
+			if skill, err = a.deps.fetch(ctx, s); err != nil {
+				return nil, fault.At(err, "skills[%d]", i)
 			}
-			return nil, fault.New(fault.Invalid, "skills[%d] (%s) needs skill_md, its text", i, name)
 		}
-		out = append(out, skill{name, doc.Of("name", name, "description", o.Str("description"), "skill_md", content)})
+		out = append(out, skill)
 	}
 	return out, nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"agentenv/agent"
+	"agentenv/agent/objects"
 	"agentenv/artifact"
 	"agentenv/fault"
 	"agentenv/protocol/card"
@@ -105,23 +106,26 @@ func (a *addSkills) execute(ctx context.Context, r *task.Run) error {
 		return fault.New(fault.Invalid, "there is nothing to add: give skills, cli_artifact_ids or file_artifact_universe_ids")
 	case record.Str("instance_id") == "":
 		return fault.New(fault.Invalid, "the agent %q was not deployed by this program, so it gets no skills from it", a.agent).WithClass("RuntimeError")
-	case offered == nil || !takesText(offered) && len(a.clis)+len(a.sets) > 0:
+	case offered == nil || !offered.Takes("add", "name", "description", "skill_md") && len(a.clis)+len(a.sets) > 0:
 		return fault.New(fault.Unsupported, "the agent %q takes no skills: its card offers no skill-config that takes their text; use an agent that takes them", a.agent).WithClass("RuntimeError")
 	}
-	var lessons []*lesson
+	var all []objects.Skill
 	for i, s := range a.sources {
-		l, err := a.deps.read(ctx, s, offered)
+		skill, err := a.deps.fetch(ctx, s)
+		if err == nil {
+			err = a.deps.Mover.CanAddSkill(e, skill)
+		}
 		if err != nil {
 			return fault.At(err, "skills[%d] (%s)", i, cmp.Or(s.ref.ID, s.name))
 		}
-		lessons = append(lessons, l)
+		all = append(all, skill)
 	}
 	of, err := a.loaded(r)
 	if err != nil {
 		return err
 	}
-	for _, l := range append(lessons, of...) {
-		if err := a.add(ctx, r, e, l); err != nil {
+	for _, s := range append(all, of...) {
+		if err := a.add(ctx, r, e, s); err != nil {
 			return err
 		}
 	}
@@ -129,24 +133,15 @@ func (a *addSkills) execute(ctx context.Context, r *task.Run) error {
 }
 
 // add gives the agent one skill. One that it has already by that name and description is what an earlier attempt of the step gave it.
-func (a *addSkills) add(ctx context.Context, r *task.Run, e agent.Endpoint, l *lesson) error {
-	err := a.send(ctx, e, l)
+func (a *addSkills) add(ctx context.Context, r *task.Run, e agent.Endpoint, s objects.Skill) error {
+	err := a.deps.Mover.AddSkill(ctx, e, s)
 	if !fault.Is(err, fault.Conflict) {
 		return err
 	}
 	held, listing := a.deps.Client.Call(ctx, e, agent.Call{URI: card.SkillConfig, Op: "list", Timeout: skillLimit})
-	if one := held.Obj("skills").Obj(l.Name); listing != nil || one == nil || one.Str("description") != l.Description {
+	if one := held.Obj("skills").Obj(s.Name); listing != nil || one == nil || one.Str("description") != s.Description {
 		return err
 	}
-	warn(r, fmt.Sprintf("add_skills %q: the agent %q has the skill %q already, so it was left as it is", r.StepID, a.agent, l.Name))
+	warn(r, fmt.Sprintf("add_skills %q: the agent %q has the skill %q already, so it was left as it is", r.StepID, a.agent, s.Name))
 	return nil
-}
-
-func (a *addSkills) send(ctx context.Context, e agent.Endpoint, l *lesson) error {
-	if l.text == "" {
-		return a.deps.Mover.AddSkillBundle(ctx, e, l.Skill)
-	}
-	_, err := a.deps.Client.Call(ctx, e, agent.Call{URI: card.SkillConfig, Op: "add", Timeout: skillLimit,
-		Body: doc.Of("name", l.Name, "description", l.Description, "skill_md", l.text)})
-	return fault.At(err, "the skill %q", l.Name)
 }

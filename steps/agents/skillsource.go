@@ -1,9 +1,9 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"io"
 	"slices"
 	"strings"
 
@@ -12,13 +12,9 @@ import (
 	"agentenv/agent/objects"
 	"agentenv/artifact"
 	"agentenv/fault"
-	"agentenv/protocol/card"
 	"agentenv/store/doc"
 	"agentenv/task"
 )
-
-// maxSkillFile is how large a SKILL.md may be, in bytes.
-const maxSkillFile = 4 << 20
 
 // skillSource is where one skill of a step comes from: its text, the objects below a URL, or an artifact.
 type skillSource struct {
@@ -144,73 +140,27 @@ func quote(s string) string {
 	return string(b)
 }
 
-// lesson is one skill as the agent is given it: its text, or objects.
-type lesson struct {
-	objects.Skill
-	text string // "" = it goes as objects
-}
-
-// read returns what the agent is given of one skill: the text where the SKILL.md is all there is and the agent takes it, else objects.
-func (d Deps) read(ctx context.Context, s skillSource, offered *card.Extension) (*lesson, error) {
-	l, expected, at := &lesson{Skill: objects.Skill{Name: s.name, Description: s.description}, text: s.text}, s.name, s.url
+// fetch reads a skill and checks it, without a look at the agent it is for.
+func (d Deps) fetch(ctx context.Context, s skillSource) (objects.Skill, error) {
+	out, expected, at := objects.Skill{Text: s.text}, s.name, s.url
+	name, description := s.name, s.description
 	if s.ref.ID != "" {
 		k, err := artifact.GetAs[*artifact.Skill](ctx, d.Artifacts, s.ref)
 		if err != nil {
-			return nil, err
+			return out, err
 		}
-		expected, at, l.Name, l.Description = s.ref.ID, k.URL, k.Name, k.Description
+		expected, at, name, description = s.ref.ID, k.URL, k.Name, k.Description
 	}
 	if at != "" {
 		var err error
-		if l.Files, l.text, err = d.skillAt(ctx, at); err != nil {
-			return nil, fault.At(err, "%s", at)
+		if out, err = d.Mover.ReadSkill(ctx, at); err != nil {
+			return out, err
 		}
 	}
-	if _, _, err := artifact.ParseSkill(expected, []byte(l.text)); err != nil {
-		return nil, err
-	}
-	switch {
-	case takesText(offered) && len(l.Files) < 2:
-	case len(l.Files) == 0:
-		return nil, fault.New(fault.Unsupported, "the card of the agent takes no text of a skill; give the skill as an artifact")
-	case !offered.Takes("add", "name", "description", "skill_bundle"):
-		return nil, fault.New(fault.Unsupported, "it has %d files, and the agent cannot be handed them: its card takes no skill_bundle; give a skill of %s alone",
-			len(l.Files), artifact.SkillFile)
-	default:
-		l.text = ""
-	}
-	return l, nil
-}
-
-func takesText(offered *card.Extension) bool {
-	return offered.Takes("add", "name", "description", "skill_md")
-}
-
-// skillAt lists the files below a URL of the object store and reads the SKILL.md among them.
-func (d Deps) skillAt(ctx context.Context, url string) ([]objects.SkillFile, string, error) {
-	if !d.Objects.Owns(url) {
-		return nil, "", fault.New(fault.Invalid, "it is no URL of the object store")
-	}
-	prefix := strings.TrimRight(url, "/") + "/"
-	found, err := d.Objects.ListAt(ctx, prefix)
-	if err == nil && !slices.Contains(found, prefix+artifact.SkillFile) {
-		err = fault.New(fault.NotFound, "there is no %s under %s", artifact.SkillFile, prefix)
-	}
+	head, _, err := artifact.ParseSkill(expected, []byte(out.Text))
 	if err != nil {
-		return nil, "", err
+		return out, err
 	}
-	files := make([]objects.SkillFile, len(found))
-	for i, u := range found {
-		files[i] = objects.SkillFile{Path: u[len(prefix):], URL: u}
-	}
-	r, err := d.Objects.Open(ctx, prefix+artifact.SkillFile)
-	if err != nil {
-		return nil, "", err
-	}
-	defer r.Close()
-	text, err := io.ReadAll(io.LimitReader(r, maxSkillFile+1))
-	if err == nil && len(text) > maxSkillFile {
-		err = fault.New(fault.Invalid, "it is larger than %d MiB", maxSkillFile>>20)
-	}
-	return files, string(text), fault.At(err, "%s", artifact.SkillFile)
+	out.Name, out.Description = cmp.Or(name, head.Name), cmp.Or(description, head.Description)
+	return out, nil
 }

@@ -6,12 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"agentenv/agent"
-	"agentenv/agent/objects"
 	"agentenv/artifact"
 	"agentenv/fault"
 	"agentenv/protocol/card"
-	"agentenv/store"
 	"agentenv/store/doc"
 	"agentenv/task"
 )
@@ -89,7 +86,7 @@ func (a *snapshotAgent) execute(ctx context.Context, r *task.Run) error {
 	}
 	id := a.artifact
 	if id == "" {
-		if id = a.ownID(r); e.Card != nil && e.Card.Extension(card.Snapshot) == nil {
+		if id = stateID(r.Instance, r.StepID, "-agent-state"); e.Card != nil && e.Card.Extension(card.Snapshot) == nil {
 			warn(r, fmt.Sprintf("snapshot_agent_state %q: the agent %q keeps no state (its card offers no snapshot), so there is nothing to store", r.StepID, a.agent))
 			return nil
 		}
@@ -98,26 +95,13 @@ func (a *snapshotAgent) execute(ctx context.Context, r *task.Run) error {
 	if err != nil {
 		return err
 	}
-	at, err := a.save(ctx, e, id, conversation)
+	kept, err := a.deps.keepState(ctx, e, id, conversation)
 	if err != nil {
 		return fault.At(err, "the agent %q", a.agent)
 	}
-	kept, err := a.deps.Artifacts.PutExisting(ctx, id, at)
-	if err != nil {
-		return err
-	}
-	r.Log.Info("the agent's state is kept", "agent", a.agent, "artifact", kept.ID(), "version", kept.Version())
-	r.Append(doc.Of("id", kept.ID(), "version", doc.Int(kept.Version()), "bundle_object_url", at, "source_agent_name", a.agent, "source_context_id", conversation, "capture_step_id", r.StepID), "agent_snapshots")
+	r.Log.Info("the agent's state is kept", "agent", a.agent, "artifact", kept.id, "version", kept.version)
+	r.Append(doc.Of("id", kept.id, "version", doc.Int(kept.version), "bundle_object_url", kept.at, "source_agent_name", a.agent, "source_context_id", conversation, "capture_step_id", r.StepID), "agent_snapshots")
 	return nil
-}
-
-// ownID names the artifact of a step that names none.
-func (a *snapshotAgent) ownID(r *task.Run) string {
-	run := r.Instance
-	if run == "" {
-		run = "adhoc-" + artifact.RandomHex(6)
-	}
-	return store.DerivedID(run, r.StepID+"-agent-state")
 }
 
 // conversation is the agent's own name of the conversation that answered the prompt last.
@@ -128,18 +112,4 @@ func (a *snapshotAgent) conversation(r *task.Run) (string, error) {
 		}
 	}
 	return "", fault.New(fault.Invalid, "no prompt_agent step of this run has recorded a conversation under the prompt_id %q", a.prompt).WithClass("RuntimeError")
-}
-
-// save has the agent write its state, and returns the URL below which it is.
-func (a *snapshotAgent) save(ctx context.Context, e agent.Endpoint, id, conversation string) (string, error) {
-	version, err := a.deps.Artifacts.NextVersion(ctx, id)
-	if err != nil {
-		return "", err
-	}
-	at, err := a.deps.Objects.URL(a.deps.key(fmt.Sprintf("agent_snapshots/%s/%d-%s/", store.KeySegment(id), version, artifact.RandomHex(4))))
-	if err != nil {
-		return "", err
-	}
-	_, err = a.deps.Mover.SaveSnapshot(ctx, e, conversation, objects.Snapshot{Trajectory: at + "trajectory", Workspace: at + "workspace"})
-	return at, err
 }

@@ -57,7 +57,9 @@ func (a *promptAgent) execute(ctx context.Context, r *task.Run) error {
 	if err := t.prepare(ctx); err != nil {
 		return t.hidden.error(fault.At(err, "prompt_agent %q", r.StepID))
 	}
+	end := t.deps.keepDrained(ctx, r, t.promptAgent.agent, t.agent)
 	failure := t.converse(ctx)
+	end()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -73,7 +75,7 @@ func (t *talk) prepare(ctx context.Context) error {
 	if t.record, err = t.r.Agent(t.promptAgent.agent); err != nil {
 		return err
 	}
-	if t.agent, err = t.deps.Deployer.Endpoint(t.record); err != nil {
+	if t.agent, err = t.deps.endpoint(t.record); err != nil {
 		return err
 	}
 	t.hidden = t.secrets()
@@ -180,7 +182,11 @@ func (t *talk) stopEarlier(ctx context.Context) error {
 
 // converse runs turn after turn, and closes the conversation however it ends. The error says why the step fails.
 func (t *talk) converse(ctx context.Context) (err error) {
+	snapshots := t.startSeries(ctx)
 	defer func() {
+		if lost := snapshots.end(ctx); err == nil {
+			err = lost
+		}
 		t.live.followedBy(ctx, "")
 		if t.peer != nil && t.triggered() {
 			t.keepFirings(ctx)
@@ -202,6 +208,7 @@ func (t *talk) converse(ctx context.Context) (err error) {
 		if active, err := t.active(ctx); err != nil || !active {
 			return err
 		}
+		snapshots.afterTurn(ctx, n)
 		answer, over, err := t.next(ctx, n)
 		if err != nil || over {
 			return err

@@ -17,6 +17,8 @@ import (
 // Deps is what these steps act with.
 type Deps struct {
 	Sandboxes *sandbox.Manager
+	// Drain saves what the agents in a sandbox hold for a run with this context, before the sandbox ends; nil = nothing.
+	Drain func(ctx context.Context, recorded *doc.Object, sandboxID string)
 }
 
 // Types returns the step types of this package.

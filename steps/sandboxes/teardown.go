@@ -25,7 +25,7 @@ func teardownType(d Deps) *task.StepType {
 		FailsTask:  false,
 		Repeatable: true,
 		Fields: []task.Field{
-			list("agent_names", "agents whose sandboxes end"),
+			list("agent_names", "agents whose sandboxes end; of one that was deployed onto a sandbox of the run, its container"),
 			list("env_ids", "envs whose sandboxes end"),
 			list("sandbox_names", "sandboxes that end"),
 		},
@@ -73,11 +73,23 @@ func (a *teardown) Execute(ctx context.Context, r *task.Run) error {
 	if len(missing) > 0 {
 		r.Log.Warn("teardown_sandboxes: not deployed in this run, skipping: " + strings.Join(missing, ", "))
 	}
-	targets = slices.DeleteFunc(targets, func(t sandbox.Record) bool { return done[t.ID] })
+	targets = slices.DeleteFunc(targets, func(t sandbox.Record) bool {
+		if house, beside := sandbox.HouseOf(t.ID); beside {
+			return done[house] // else there may be another agent since
+		}
+		return done[t.ID]
+	})
 	errs := make([]error, len(targets))
 	var wg sync.WaitGroup
+	recorded := r.Context()
 	for i, t := range targets {
-		wg.Go(func() { errs[i] = a.deps.Sandboxes.Terminate(ctx, t) })
+		wg.Go(func() {
+			if a.deps.Drain != nil {
+				box, _ := sandbox.HouseOf(t.ID)
+				a.deps.Drain(ctx, recorded, box)
+			}
+			errs[i] = a.deps.Sandboxes.Terminate(ctx, t)
+		})
 	}
 	wg.Wait()
 	for i, t := range targets {
@@ -86,7 +98,9 @@ func (a *teardown) Execute(ctx context.Context, r *task.Run) error {
 			r.Log.Warn("teardown_sandboxes: " + t.ID + " was not ended: " + text[:min(len(text), 300)])
 			continue
 		}
-		r.Append(t.ID, "torn_down_sandbox_ids")
+		if !done[t.ID] {
+			r.Append(t.ID, "torn_down_sandbox_ids")
+		}
 	}
 	return ctx.Err()
 }
@@ -105,7 +119,7 @@ func (a *teardown) targets(r *task.Run) (out []sandbox.Record, missing []string)
 		for _, ag := range r.Agents() {
 			if ag.Str("agent_name") == name {
 				found = true
-				add(sandbox.Record{Name: name, ID: ag.Str("sandbox_id"), Type: ag.Str("sandbox_type")})
+				add(sandbox.Record{Name: name, ID: endOf(r, ag), Type: ag.Str("sandbox_type")})
 			}
 		}
 		if !found {
@@ -137,6 +151,20 @@ func (a *teardown) targets(r *task.Run) (out []sandbox.Record, missing []string)
 		}
 	}
 	return out, missing
+}
+
+// endOf returns what ends with an agent: its sandbox or, where it was deployed onto a sandbox of the run, its container there.
+func endOf(r *task.Run, agent *doc.Object) string {
+	id := agent.Str("sandbox_id")
+	if agent.Bool("on_host") || agent.Str("installed_container") != "" {
+		return id
+	}
+	for _, s := range r.Sandboxes() {
+		if s.ID == id && s.Mode == string(sandbox.VM) {
+			return sandbox.BesideID(id)
+		}
+	}
+	return id
 }
 
 // envTargets adds an env's own sandbox and its further ones, whose value is an id or a map of service to id; a key that names

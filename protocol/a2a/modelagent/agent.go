@@ -1,5 +1,5 @@
-// Package modelagent is a small agent around a model: it answers with the tools of its MCP servers and, where its machine has one, a shell. It
-// speaks to any endpoint that takes OpenAI's chat completions or Anthropic's messages.
+// Package modelagent is a small agent around a model: it answers with the tools of its MCP servers, the agents it was told of and, where its
+// machine has one, a shell, and knows the skills that it was given as text. It speaks to any endpoint that takes OpenAI's chat completions or Anthropic's messages.
 package modelagent
 
 import (
@@ -88,8 +88,9 @@ func Agent(o Options) (a2a.Agent, error) {
 		Config: func() any {
 			return &Config{BaseConfig: a2a.DefaultBase(), MaxTurns: defaultTurns}
 		},
-		Extensions: []a2a.Extension{a2a.MCPConfig(), a2a.Trajectory(true), a2a.Triggers()},
-		Stream:     m.answer,
+		Extensions: []a2a.Extension{a2a.MCPConfig(), a2a.Trajectory(true), a2a.Triggers(), a2a.PeerAgents(),
+			a2a.SkillConfig(func(context.Context, a2a.Skill) error { return nil }, nil)},
+		Stream: m.answer,
 		Start: func(context.Context) (func(context.Context) error, error) {
 			return func(context.Context) error {
 				if m.shell != nil {

@@ -5,11 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"agentenv/protocol/a2a"
 	"agentenv/protocol/a2a/mcptools"
+	"agentenv/protocol/peers"
 )
 
 // talk is one message being answered.
@@ -161,6 +165,9 @@ func (t *talk) refused(err error) a2a.Result {
 
 func (t *talk) system() string {
 	s := t.config.SystemPrompt
+	for _, skill := range t.request.Skills {
+		s = strings.TrimSpace(s + "\n\n# Skill " + skill.Name + "\n\n" + skill.Description + "\n\n" + skill.SkillMD)
+	}
 	if t.config.OutputFormat != nil {
 		text, err := json.Marshal(t.config.OutputFormat)
 		if err == nil {
@@ -180,6 +187,9 @@ func (t *talk) list(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if found, err = t.reachable(ctx, found); err != nil {
+		return err
+	}
 	count := map[string]int{"bash": 1}
 	for _, f := range found {
 		count[f.Name]++
@@ -195,6 +205,24 @@ func (t *talk) list(ctx context.Context) error {
 		t.tools = append(t.tools, tool{f, shown, false})
 	}
 	return nil
+}
+
+// reachable leaves the tools for talking to other agents out where there is nobody to talk to.
+func (t *talk) reachable(ctx context.Context, found []mcptools.Tool) ([]mcptools.Tool, error) {
+	toPeers := func(f mcptools.Tool) bool { return f.Server == peers.ServerName }
+	if !slices.ContainsFunc(found, toPeers) {
+		return found, nil
+	}
+	r, err := t.servers.Call(ctx, peers.ServerName, "peer_list", object{})
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range r.Content {
+		if text, ok := c.(*mcp.TextContent); ok && strings.TrimSpace(text.Text) != "[]" {
+			return found, nil
+		}
+	}
+	return slices.DeleteFunc(found, toPeers), nil
 }
 
 // act runs calls one after the other.
