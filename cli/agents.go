@@ -8,24 +8,27 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"agentenv/agent"
 	"agentenv/agent/deploy"
+	"agentenv/agent/objects"
+	"agentenv/artifact"
+	"agentenv/bundle"
 	"agentenv/fault"
-	"agentenv/protocol/card"
 	"agentenv/sandbox"
 	"agentenv/store/doc"
 )
 
 // Agents is what the commands on agents work with.
 type Agents struct {
-	Documents *agent.Documents
+	Installed *bundle.Installed
+	Documents *agent.Documents // also by the aliases of what is installed
 	Instances *agent.Instances
 	Client    *agent.Client
+	Mover     *objects.Mover // hands skills to agents
 	Deployer  *deploy.Deployer
 }
 
@@ -60,7 +63,7 @@ func (a *App) agentGet() *cobra.Command {
 	var id string
 	var version int64
 	cmd := a.command("get", "Show a stored agent as JSON", func(ctx context.Context, s *Services) error {
-		found, err := s.Agents.Documents.Get(ctx, id, version)
+		found, err := a.findAgent(ctx, s, id, version)
 		if err != nil {
 			return err
 		}
@@ -69,6 +72,18 @@ func (a *App) agentGet() *cobra.Command {
 	agentID(cmd, &id)
 	cmd.Flags().Int64Var(&version, "version", 0, "version (the latest when not given)")
 	return cmd
+}
+
+// findAgent reads an agent by its id or an alias; which one an alias stands for is told beside the output.
+func (a *App) findAgent(ctx context.Context, s *Services, id string, version int64) (*agent.Agent, error) {
+	if version < 0 {
+		return nil, fault.New(fault.Invalid, "--version must be at least 1, not %d", version)
+	}
+	found, alias, err := s.Agents.Documents.Find(ctx, id, version)
+	if err == nil && alias.ID != "" {
+		fmt.Fprintln(a.Stderr, alias.Note())
+	}
+	return found, err
 }
 
 func agentID(cmd *cobra.Command, id *string) {
@@ -83,58 +98,6 @@ func (a *App) printDocument(o *doc.Object) error {
 	}
 	_, err = fmt.Fprintln(a.Stdout, string(text))
 	return err
-}
-
-func (a *App) agentList() *cobra.Command {
-	var limit int
-	var asJSON bool
-	cmd := a.command("list", "List agents: the shipped ones and those in the store, newest first", func(ctx context.Context, s *Services) error {
-		list, err := s.Agents.Documents.List(ctx, limit)
-		total := len(list)
-		if err == nil && limit > 0 {
-			total, err = s.Agents.Documents.Count(ctx)
-		}
-		more := max(0, total-len(list))
-		if asJSON {
-			return a.listAgentsJSON(list, more, err)
-		}
-		if err != nil {
-			fmt.Fprintf(a.Stderr, "The store cannot be read: %s\n", err)
-		}
-		if len(list) == 0 && err == nil {
-			fmt.Fprintln(a.Stderr, "No agents are stored. `agent-env run echo` stores and runs one that ships; `agent-env a2a-agent put` stores your own.")
-			return nil
-		}
-		w := tabwriter.NewWriter(a.Stdout, 0, 4, 2, ' ', 0)
-		fmt.Fprintln(w, "ID\tALIASES\tFROM")
-		for _, one := range list {
-			fmt.Fprintf(w, "%s\t\tthe store, v%d\n", one.ID, one.Version)
-		}
-		if err := w.Flush(); err != nil {
-			return err
-		}
-		if more > 0 {
-			fmt.Fprintf(a.Stderr, "The store has %d more; --limit 0 shows all.\n", more)
-		}
-		return nil
-	})
-	cmd.Flags().IntVar(&limit, "limit", 50, "how many of the store's to show at most (0 = all)")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
-}
-
-func (a *App) listAgentsJSON(list []*agent.Agent, more int, failed error) error {
-	agents := []any{}
-	for _, one := range list {
-		agents = append(agents, doc.Of("id", one.ID, "source", "store", "version", doc.Int(one.Version), "aliases", []any{}, "shadowed_aliases", []any{},
-			"package", nil, "package_version", nil, "bundle", nil))
-	}
-	var storeError any
-	if failed != nil {
-		storeError = failed.Error()
-	}
-	return a.printDocument(doc.Of("agents", agents, "refused_aliases", doc.Of(), "more_in_store", doc.Int(int64(more)), "store_error", storeError,
-		"unreadable_bundles", doc.Int(0)))
 }
 
 func (a *App) agentInstance() *cobra.Command {
@@ -163,6 +126,11 @@ func (a *App) agentDeploy() *cobra.Command {
 	var env []string
 	var ttl int
 	cmd := a.command("deploy", "Deploy an agent in a sandbox that lives on after the command, until its time is over", func(ctx context.Context, s *Services) error {
+		if provider != "" {
+			if _, err := s.Sandboxes.Resolve(provider); err != nil {
+				return fault.At(err, "--sandbox")
+			}
+		}
 		vars, err := pairs("env-var", env)
 		if err != nil {
 			return err
@@ -170,7 +138,7 @@ func (a *App) agentDeploy() *cobra.Command {
 		if ttl < minAgentTTL || ttl > maxAgentTTL {
 			return fault.New(fault.Invalid, "--ttl-seconds must be between %d and %d, not %d", minAgentTTL, maxAgentTTL, ttl)
 		}
-		found, err := s.Agents.Documents.Get(ctx, id, version)
+		found, err := a.findAgent(ctx, s, id, version)
 		if err != nil {
 			return err
 		}
@@ -209,10 +177,18 @@ func (a *App) agentUndeploy() *cobra.Command {
 		if in.SandboxID == "" {
 			return fault.New(fault.Invalid, "%s has no sandbox of its own", id)
 		}
-		if err := s.Sandboxes.Terminate(ctx, sandbox.Record{Name: id, ID: in.SandboxID, Type: in.SandboxType, Mode: sandbox.Container}); err != nil {
+		ends := in.SandboxID
+		beside, err := s.Sandboxes.Beside(ctx, ends)
+		if err != nil {
 			return err
 		}
-		fmt.Fprintf(a.Stdout, "Ended %s (%s)\n", in.SandboxID, id)
+		if beside { // the sandbox is not the agent's own
+			ends = sandbox.BesideID(ends)
+		}
+		if err := s.Sandboxes.Terminate(ctx, sandbox.Record{Name: id, ID: ends, Type: in.SandboxType, Mode: sandbox.Container}); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.Stdout, "Ended %s (%s)\n", ends, id)
 		return nil
 	})
 	cmd.Flags().StringVar(&id, "instance-id", "", "id of the deployed agent (required)")
@@ -230,17 +206,14 @@ func (a *App) agentSkill() *cobra.Command {
 				given++
 			}
 		}
-		switch {
-		case given != 1:
+		if given != 1 {
 			return fault.New(fault.Invalid, "name the skill by exactly one of --skill-artifact-id, --skill-md-path and --skill-object-url")
-		case url != "":
-			return fault.New(fault.Unsupported, "--skill-object-url is not supported yet; publish the skill with `agent-env artifact skill put` and use --skill-artifact-id")
 		}
 		in, err := s.Agents.Instances.Get(ctx, id)
 		if err != nil {
 			return err
 		}
-		body, err := a.skillBody(ctx, s, artifactID, version, file)
+		skill, err := a.skill(ctx, s, artifact.Ref{ID: artifactID, Version: version}, file, url)
 		if err != nil {
 			return err
 		}
@@ -248,13 +221,13 @@ func (a *App) agentSkill() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if !e.Card.Extension(card.SkillConfig).Takes("add", body.Keys()...) {
-			return fault.New(fault.Unsupported, "the agent of %s takes no skills by their text: its card offers no such form of skill-config", id)
+		if err := s.Agents.Mover.CanAddSkill(e, skill); err != nil {
+			return fault.At(err, "the skill %q for %s", skill.Name, id)
 		}
-		if _, err := s.Agents.Client.Call(ctx, e, agent.Call{URI: card.SkillConfig, Op: "add", Body: body, Timeout: 2 * time.Minute}); err != nil {
+		if err := s.Agents.Mover.AddSkill(ctx, e, skill); err != nil {
 			return err
 		}
-		fmt.Fprintf(a.Stdout, "Added skill %s to %s\n", body.Str("name"), id)
+		fmt.Fprintf(a.Stdout, "Added skill %s to %s\n", skill.Name, id)
 		return nil
 	})
 	cmd.Flags().StringVar(&id, "instance-id", "", "id of the deployed agent (required)")

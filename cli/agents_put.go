@@ -3,12 +3,15 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"agentenv/agent"
+	"agentenv/agent/objects"
 	"agentenv/artifact"
 	"agentenv/fault"
 	"agentenv/store"
@@ -33,6 +36,14 @@ func (a *App) agentPut() *cobra.Command {
 				return fault.New(fault.Invalid, "--context belongs to --dockerfile")
 			case key != "":
 				return fault.New(fault.Unsupported, "--litellm-api-key is for the validation, which this version cannot run yet")
+			}
+			if err := s.Agents.Documents.CheckID(id); err != nil {
+				return err
+			}
+			if platform != "" {
+				if err := checkPlatform(platform); err != nil {
+					return err
+				}
 			}
 			vars, err := pairs("env-var", env)
 			if err != nil {
@@ -83,6 +94,20 @@ func (a *App) agentPut() *cobra.Command {
 	return cmd
 }
 
+// architectures that Linux images are made for.
+var architectures = []string{"386", "amd64", "arm", "arm64", "loong64", "mips64le", "ppc64le", "riscv64", "s390x"}
+
+// checkPlatform refuses what no sandbox can run: agents' images are for Linux.
+func checkPlatform(given string) error {
+	parts := strings.Split(artifact.NormalizePlatform(given), "/")
+	if len(parts) < 2 || len(parts) > 3 || parts[0] != "linux" || !slices.Contains(architectures, parts[1]) || len(parts) == 3 && !platformVariant.MatchString(parts[2]) {
+		return fault.New(fault.Invalid, "--platform %q is no platform of Linux images, such as linux/amd64 or linux/arm64", given)
+	}
+	return nil
+}
+
+var platformVariant = regexp.MustCompile(`^v[0-9]{1,2}$`)
+
 // agentImage stores the image of an agent.
 func (a *App) agentImage(ctx context.Context, s *Services, id, dockerfile, folder, ref, platform string) (*artifact.DockerImage, error) {
 	if ref != "" {
@@ -102,44 +127,33 @@ func (a *App) agentImage(ctx context.Context, s *Services, id, dockerfile, folde
 	return s.Artifacts.PutContext(ctx, id, artifact.ContextImage{Context: c, Platform: platform})
 }
 
-// skillBody is what a skill's registration says: its name, description and text.
-func (a *App) skillBody(ctx context.Context, s *Services, id string, version int64, file string) (*doc.Object, error) {
-	var text []byte
-	if file != "" {
+// skill reads a skill from one of a file, a folder in the object store, and an artifact.
+func (a *App) skill(ctx context.Context, s *Services, ref artifact.Ref, file, url string) (objects.Skill, error) {
+	var out objects.Skill
+	switch {
+	case file != "":
+		text, err := readSmall(file, maxSkillText)
+		if err != nil {
+			return out, err
+		}
+		out.Text = string(text)
+	case ref.ID != "":
+		found, err := artifact.GetAs[*artifact.Skill](ctx, s.Artifacts, ref)
+		if err != nil {
+			return out, err
+		}
+		url = found.URL
+	}
+	if url != "" {
 		var err error
-		if text, err = readSmall(file, maxSkillText); err != nil {
-			return nil, err
-		}
-	} else {
-		sk, err := artifact.GetAs[*artifact.Skill](ctx, s.Artifacts, artifact.Ref{ID: id, Version: version})
-		if err != nil {
-			return nil, err
-		}
-		members, err := s.Artifacts.Members(ctx, sk)
-		if err != nil {
-			return nil, err
-		}
-		for _, m := range members {
-			if m.Name != artifact.SkillFile {
-				return nil, fault.New(fault.Unsupported, "the skill %s has files besides its SKILL.md, and this version hands over the text alone", id)
-			}
-			body, err := m.Open(ctx)
-			if err != nil {
-				return nil, err
-			}
-			text, err = io.ReadAll(io.LimitReader(body, maxSkillText+1))
-			body.Close()
-			if err != nil {
-				return nil, err
-			}
+		if out, err = s.Agents.Mover.ReadSkill(ctx, url); err != nil {
+			return out, err
 		}
 	}
-	if len(text) > maxSkillText {
-		return nil, fault.New(fault.Invalid, "the SKILL.md of %s is larger than %d bytes", id, maxSkillText)
-	}
-	head, _, err := artifact.ParseSkill(id, text)
+	head, _, err := artifact.ParseSkill(ref.ID, []byte(out.Text))
 	if err != nil {
-		return nil, err
+		return out, err
 	}
-	return doc.Of("name", head.Name, "description", head.Description, "skill_md", string(text)), nil
+	out.Name, out.Description = head.Name, head.Description
+	return out, nil
 }

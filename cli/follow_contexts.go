@@ -66,7 +66,7 @@ func (c *contexts) export(s *Services, l *launch) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text, err := doc.MarshalIndent(task.Redact(in.Context))
+	text, err := doc.MarshalIndent(task.Shown(in.Context))
 	if err != nil {
 		return "", err
 	}

@@ -165,6 +165,11 @@ func (a *App) planned(cmd *cobra.Command, s *Services, sig *signals, show *displ
 		show.Note("ignored: " + name + " means nothing in a bundle")
 	}
 	var plan *bundle.Plan
+	defer func() {
+		if plan != nil {
+			plan.Release()
+		}
+	}()
 	err = sig.during(cmd.Context(), func(ctx context.Context) (err error) {
 		sel := f.sel
 		if len(f.rerun) > 0 {

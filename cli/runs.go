@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 
 	"github.com/spf13/cobra"
 
@@ -17,10 +18,15 @@ func (a *App) runsCommand() *cobra.Command {
 // interruptedStatus is what is shown of a run whose process is gone, beside the statuses on record.
 const interruptedStatus = "interrupted"
 
-// interrupted reports whether the process that ran a run is gone, although the record says that it goes on.
+// interrupted reports whether the process that ran a run is gone, although the record says that it goes on. A process that is gone may have ended
+// its run since the record was read.
 func interrupted(s *Services, in *task.Instance) bool {
 	_, limited := in.Document.Get("end_step")
-	return in.Status == "running" && !limited && !s.OwnerAlive(in)
+	if in.Status != "running" || limited || s.OwnerAlive(in) {
+		return false
+	}
+	now, err := s.Instances.Get(context.Background(), in.ID)
+	return err != nil || now.Status == "running"
 }
 
 // statusOf is a run's status for people.

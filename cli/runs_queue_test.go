@@ -476,3 +476,21 @@ func FuzzAge(f *testing.F) {
 		}
 	})
 }
+
+// TestARunThatEndedMeanwhile: a run whose process is gone because it is done is not interrupted, however old what was read of it is.
+func TestARunThatEndedMeanwhile(t *testing.T) {
+	t.Parallel()
+	b, _, _ := newRunBench(t, nil)
+	b.store("t", `[{"id":"a","type":"says","text":"x"}]`)
+	_, out, _ := b.run("task", "run", "--id", "t")
+	s := b.opened()
+	in, err := s.Instances.Get(t.Context(), firstInstance.FindStringSubmatch(out)[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.OwnerAlive = func(*task.Instance) bool { return false }
+	in.Status = "running" // as it was read before it ended
+	if got := statusOf(s, in); got != "running" {
+		t.Error(got)
+	}
+}

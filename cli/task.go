@@ -173,7 +173,7 @@ func (a *App) taskGetInstance() *cobra.Command {
 			return err
 		}
 		if asJSON {
-			return a.printJSON(in.Document)
+			return a.printJSON(task.Shown(in.Document))
 		}
 		return a.printInstance(in)
 	})
@@ -200,7 +200,7 @@ func (a *App) printInstance(in *task.Instance) error {
 	if in.Context == nil {
 		return nil
 	}
-	text, err := doc.MarshalIndent(in.Context)
+	text, err := doc.MarshalIndent(task.Shown(in.Context))
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,13 +22,9 @@ type tokenFile struct {
 // that are gone.
 func newTokenFile(dir, name, token string) (*tokenFile, error) {
 	path := filepath.Join(dir, name)
+	release := alone(dir)
+	defer release()
 	f, err := writeToken(dir, path, token)
-	for range 3 { // one that starts at the same moment may take the new file for one that was left
-		if err == nil {
-			break
-		}
-		f, err = writeToken(dir, path, token)
-	}
 	if err != nil {
 		return nil, fault.Wrap(fault.KindOf(err), fault.Reason(err), "the token cannot be written to %s", path)
 	}
@@ -38,6 +35,23 @@ func newTokenFile(dir, name, token string) (*tokenFile, error) {
 		}
 	}
 	return &tokenFile{path, f}, nil
+}
+
+// alone waits until nobody else writes into the folder: a file between its making and its lock would be taken for one that was left. Where the folder
+// cannot be locked, and when somebody holds it for longer than a write takes, it goes on all the same.
+func alone(dir string) (release func()) {
+	_ = os.MkdirAll(dir, 0o700) // what is wrong is said by the write
+	f, err := os.Open(dir)
+	if err != nil {
+		return func() {}
+	}
+	for range 100 {
+		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return func() { _ = f.Close() }
 }
 
 func writeToken(dir, path, token string) (*os.File, error) {

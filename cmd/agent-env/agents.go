@@ -2,6 +2,7 @@ package main
 
 import (
 	"log/slog"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -30,6 +31,7 @@ func openAgents(c *config.Config, s *cli.Services, store object.Store, granted g
 		Images:   &deploy.EngineImages{Engine: machine, Artifacts: s.Artifacts, StateRoot: s.StateRoot},
 		Model:    func() (deploy.Model, error) { return c.Model() },
 		Provider: section.AgentDefault, Tokens: deploy.NewTokens(filepath.Join(s.StateRoot, "agent-tokens.key")), Trust: granted.trust, Log: log,
+		DockerImage: os.Getenv("AGENT_ENV_AGENT_DOCKER_IMAGE"),
 	})
 	return agents.Deps{Deployer: deployer, Agents: agent.NewDocuments(s.Documents, time.Now, log), Artifacts: s.Artifacts, Client: client,
 		Conversations: agent.NewConversations(s.Documents, time.Now), Mover: mover, Objects: store, Prefix: c.ObjectPrefix(), Config: c, Provider: section.AgentDefault}, nil

@@ -17,6 +17,8 @@ import (
 // cancelled or failed before its record was committed).
 type teardown struct {
 	sandboxes *sandbox.Manager
+	// drain saves what the agents in a sandbox hold for a run with this context; nil = nothing.
+	drain func(ctx context.Context, recorded *doc.Object, sandboxID string)
 }
 
 // target is one sandbox to end.
@@ -49,7 +51,9 @@ func (t teardown) targets(ctx context.Context, instance string, recorded *doc.Ob
 		add(target{rec: sandbox.Record{Name: r.Name, ID: r.ID, Type: typ, Mode: sandbox.VM}, slot: r.Slot, dir: dirs[r.ID]})
 	}
 	for _, r := range rows {
-		add(target{rec: r.Record(), slot: "sandbox", dir: r.WorkDir})
+		if house, beside := sandbox.HouseOf(r.ID); !beside || !seen[house] { // a container beside a host ends with it
+			add(target{rec: r.Record(), slot: "sandbox", dir: r.WorkDir})
+		}
 	}
 	return out
 }
@@ -65,6 +69,10 @@ func (t teardown) Teardown(ctx context.Context, instance string, recorded *doc.O
 	for i, x := range targets {
 		all.Go(func() {
 			if errs[i] = ctx.Err(); errs[i] == nil {
+				if t.drain != nil {
+					box, _ := sandbox.HouseOf(x.rec.ID)
+					t.drain(ctx, recorded, box)
+				}
 				errs[i] = t.sandboxes.Terminate(ctx, x.rec)
 			}
 		})

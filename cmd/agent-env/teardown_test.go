@@ -116,3 +116,27 @@ func TestPrunedSandboxesAreNotUp(t *testing.T) {
 		t.Errorf("still up: %+v", up)
 	}
 }
+
+// TestTeardownSavesFirst has what agents hold saved before their sandboxes end, by the context of the run.
+func TestTeardownSavesFirst(t *testing.T) {
+	t.Parallel()
+	p := &odd{}
+	m, err := sandbox.NewManager(sandbox.Config{Providers: []sandbox.Provider{p}, Default: "odd", Ledger: sandbox.OpenLedger(filepath.Join(t.TempDir(), "sandboxes.db"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	recorded := task.NewContext().Set("deployed_agents", []any{doc.Of("agent_name", "solver", "sandbox_id", "fine-1", "sandbox_type", "odd")})
+	drain := func(_ context.Context, of *doc.Object, sandbox string) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if of != recorded {
+			t.Error("another context")
+		}
+		p.called = append(p.called, "save "+sandbox)
+	}
+	report := teardown{sandboxes: m, drain: drain}.Teardown(t.Context(), "t-1", recorded)
+	if got := strings.Join(p.called, ", "); got != "save fine-1, fine-1" || len(report.Ended) != 1 {
+		t.Errorf("%s, %+v", got, report)
+	}
+}

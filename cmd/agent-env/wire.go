@@ -88,23 +88,28 @@ func (p *program) open(ctx context.Context, log *slog.Logger) (_ *cli.Services, 
 	if err != nil {
 		return nil, err
 	}
+	if s.Catalog, err = catalog(); err != nil {
+		return nil, err
+	}
+	installed := bundle.NewInstalled(s.Catalog)
 	deps, err := openAgents(c, s, objects, granted, machine, log)
 	if err != nil {
 		return nil, err
 	}
-	s.Agents = cli.Agents{Documents: deps.Agents, Instances: agent.NewInstances(docs), Client: deps.Client, Deployer: deps.Deployer}
+	deps.Agents = deps.Agents.WithAliases(installed.AgentAliases)
+	s.Agents = cli.Agents{Installed: installed, Documents: deps.Agents, Instances: agent.NewInstances(docs), Client: deps.Client, Mover: deps.Mover, Deployer: deps.Deployer}
 	if s.Registry, err = registry(s, deps); err != nil {
 		return nil, err
 	}
 	s.Tasks = task.NewTasks(s.Registry, docs, log, time.Now)
 	s.Instances = task.NewInstances(docs)
-	s.Teardown = teardown{s.Sandboxes}
+	s.Teardown = teardown{s.Sandboxes, deps.Drain}
 	wireRuns(ctx, s, log)
 	s.Bundles = bundle.NewRunner(bundle.Deps{Registry: s.Registry, Documents: docs, Artifacts: s.Artifacts, Providers: s.Sandboxes,
-		Images: images{machine}, Pin: pin, StateRoot: s.StateRoot, Log: log})
-	if s.Catalog, err = catalog(); err != nil {
-		return nil, err
-	}
+		Images: images{machine}, Pin: pin, StateRoot: s.StateRoot, Log: log, Installed: installed, DefaultAgent: func() (string, error) {
+			section, err := c.Agents()
+			return section.DefaultID, err
+		}})
 	s.Checks = checks(c, s, machine)
 	return s, nil
 }
@@ -121,7 +126,7 @@ func mark(stateRoot string) string {
 func registry(s *cli.Services, a agents.Deps) (*task.Registry, error) {
 	client := &http.Client{}
 	return task.NewRegistry(slices.Concat(
-		sandboxes.Types(sandboxes.Deps{Sandboxes: s.Sandboxes}),
+		sandboxes.Types(sandboxes.Deps{Sandboxes: s.Sandboxes, Drain: a.Drain}),
 		files.Types(files.Deps{Sandboxes: s.Sandboxes, Artifacts: s.Artifacts, HTTP: client}),
 		code.Types(code.Deps{Sandboxes: s.Sandboxes, Artifacts: s.Artifacts}),
 		verify.Types(verify.Deps{Sandboxes: s.Sandboxes}),
