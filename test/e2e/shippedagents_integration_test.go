@@ -34,18 +34,14 @@ func TestTheShippedEcho(t *testing.T) {
 	}
 }
 
-// TestTheShippedModel runs the bundle with a model that answers by a script, on both wires' common ground.
-func TestTheShippedModel(t *testing.T) {
-	t.Parallel()
-	pythonSlim(t)
-	script, err := scripted.Parse(strings.NewReader(`{"turns":[
-		{"text":"I write it.","tools":[{"name":"bash","arguments":{"command":"printf '%s\\n' 2 3 5 7 11 13 17 19 23 29 > /work/primes.txt"}}]},
-		{"text":"Their sum is 129."}]}`))
+// scriptedModel has a user's agents ask a model that answers by a script. It is served until the test ends.
+func scriptedModel(t *testing.T, k *user, key, script string) *scripted.Server {
+	t.Helper()
+	parsed, err := scripted.Parse(strings.NewReader(script))
 	if err != nil {
 		t.Fatal(err)
 	}
-	const key = "sk-of-the-scripted-model"
-	model, err := scripted.New(script, key)
+	model, err := scripted.New(parsed, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,14 +55,25 @@ func TestTheShippedModel(t *testing.T) {
 		defer close(served)
 		_ = server.Serve(l)
 	}()
-	defer func() {
-		_ = server.Shutdown(context.WithoutCancel(t.Context()))
+	t.Cleanup(func() {
+		_ = server.Shutdown(context.Background())
 		<-served
-	}()
-	k := newUser(t)
+	})
 	config := fmt.Sprintf("[model]\nbase_url = \"http://127.0.0.1:%d\"\napi_key = \"env:THE_KEY\"\n", l.Addr().(*net.TCPAddr).Port)
 	kit.Write(t, k.Home, kit.Files{"agent-env.toml": config})
 	k.Env = append(k.Env, "THE_KEY="+key, "AGENT_ENV_CONFIG="+filepath.Join(k.Home, "agent-env.toml"))
+	return model
+}
+
+// TestTheShippedModel runs the bundle with a model that answers by a script, on both wires' common ground.
+func TestTheShippedModel(t *testing.T) {
+	t.Parallel()
+	pythonSlim(t)
+	const key = "sk-of-the-scripted-model"
+	k := newUser(t)
+	model := scriptedModel(t, k, key, `{"turns":[
+		{"text":"I write it.","tools":[{"name":"bash","arguments":{"command":"printf '%s\\n' 2 3 5 7 11 13 17 19 23 29 > /work/primes.txt"}}]},
+		{"text":"Their sum is 129."}]}`)
 	record := k.passes("model", "--model", "scripted-1")
 	response := record.at("context", "prompt_responses", 0)
 	if response.str("response") != "Their sum is 129." || response.num("tool_call_count") != 1 || response.str("model") != "scripted-1" {
@@ -80,5 +87,30 @@ func TestTheShippedModel(t *testing.T) {
 		if strings.Contains(text, key) {
 			t.Errorf("the key is in %s", name)
 		}
+	}
+}
+
+// TestAgentsTalkToEachOther in containers of their own: one hands what it is told on to its peer, by the tools that its model gets for it.
+func TestAgentsTalkToEachOther(t *testing.T) {
+	t.Parallel()
+	pythonSlim(t)
+	k := newUser(t)
+	scriptedModel(t, k, "sk-of-the-scripted-model", `{"turns":[
+		{"when":"^hand on","tools":[{"name":"peer_send_message","arguments":{"name":"expert","prompt":"what is six times seven?"}}]},
+		{"when":"^what is six","text":"It is 42."},
+		{"when":"It is 42","text":"The expert says: 42."},
+		{"text":"I do not know."}]}`)
+	type step = map[string]any
+	deploy := func(name string) step {
+		return step{"id": name, "type": "deploy_agent", "a2a_agent_id": "model", "agent_name": name, "env_vars": step{"AGENTENV_MODEL": "scripted-1"}}
+	}
+	dir := k.bundle("peers", steps{deploy("boss"), deploy("expert"),
+		{"id": "tell", "type": "peer_agents", "depends_on": []string{"boss", "expert"}, "peerings": []step{{"source_agent_name": "boss", "peer_agent_names": []string{"expert"}}}},
+		{"id": "ask", "type": "prompt_agent", "agent_name": "boss", "prompt": "hand on", "prompt_id": "ask", "depends_on": []string{"tell"}},
+		{"id": "right", "type": "agent_prompt_response_verifier", "verifier_id": "right", "prompt_id": "ask", "depends_on": []string{"ask"},
+			"criteria": []step{{"type": "response_regex_present", "pattern": "^The expert says: 42\\.$"}}}}, nil)
+	k.passes(dir)
+	if left := k.leftovers(); left != "" {
+		t.Errorf("left behind: %s", left)
 	}
 }

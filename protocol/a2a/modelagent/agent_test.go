@@ -216,3 +216,27 @@ func TestOptionsThatAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestPeersAndSkills: the tools for talking to other agents are there once there is somebody to talk to, and skills are told to the model.
+func TestPeersAndSkills(t *testing.T) {
+	t.Parallel()
+	other := serve(t, "", `{"turns":[{"text":"The other one heard: {last}"}]}`)
+	r := serve(t, "openai", `{"turns":[{"when":"^ask it","tools":[{"name":"peer_send_message","arguments":{"name":"other","prompt":"hello there"}}]},{"when":"heard","text":"It said: {last}"},{"text":"alone"}]}`)
+	if status, _ := r.send("c", words("hi")); !strings.HasPrefix(said(status), "completed|alone|") {
+		t.Error(said(status))
+	}
+	r.post("/ext/peer-agents", object{"peers": []any{object{"name": "other", "url": other.url}}})
+	r.post("/ext/skill-config", object{"name": "sums", "description": "Adding up", "skill_md": "Count on your fingers."})
+	status, _ := r.send("d", words("ask it"))
+	if got := said(status); !strings.HasPrefix(got, "completed|It said: ") || !strings.Contains(got, "The other one heard: hello there") {
+		t.Error(got)
+	}
+	requests := r.server.Requests()
+	tools := func(i int) string { return fmt.Sprint(requests[i].Body["tools"]) }
+	if strings.Contains(tools(0), "peer_") || !strings.Contains(tools(1), "peer_send_message") {
+		t.Errorf("the tools are first %s, then %s", tools(0), tools(1))
+	}
+	if told, _ := json.Marshal(requests[1].Body["messages"]); !strings.Contains(string(told), "Count on your fingers.") || !strings.Contains(string(told), "Adding up") {
+		t.Errorf("%s", told)
+	}
+}
