@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -110,6 +111,44 @@ func TestAgentsTalkToEachOther(t *testing.T) {
 		{"id": "right", "type": "agent_prompt_response_verifier", "verifier_id": "right", "prompt_id": "ask", "depends_on": []string{"ask"},
 			"criteria": []step{{"type": "response_regex_present", "pattern": "^The expert says: 42\\.$"}}}}, nil)
 	k.passes(dir)
+	if left := k.leftovers(); left != "" {
+		t.Errorf("left behind: %s", left)
+	}
+}
+
+// TestTheModelGoesOn in another container, from a snapshot of the first one's conversation and files.
+func TestTheModelGoesOn(t *testing.T) {
+	t.Parallel()
+	pythonSlim(t)
+	k := newUser(t)
+	model := scriptedModel(t, k, "sk-of-the-scripted-model", `{"turns":[
+		{"when":"^note","tools":[{"name":"bash","arguments":{"command":"echo remembered > /work/note"}}]},
+		{"when":"^go on","text":"As noted."},
+		{"text":"Noted."}]}`)
+	type step = map[string]any
+	deploy := func(name string, more step) step {
+		s := step{"id": name, "type": "deploy_agent", "a2a_agent_id": "model", "agent_name": name, "env_vars": step{"AGENTENV_MODEL": "scripted-1"}}
+		for k, v := range more {
+			s[k] = v
+		}
+		return s
+	}
+	dir := k.bundle("goeson", steps{deploy("first", nil),
+		{"id": "note", "type": "prompt_agent", "agent_name": "first", "prompt": "note it", "prompt_id": "note", "depends_on": []string{"first"}, "snapshot_config": step{"at_end": true}},
+		{"id": "keep", "type": "snapshot_agent_state", "artifact_id": "kept-talk", "prompt_id": "note", "agent_name": "first", "depends_on": []string{"note"}},
+		deploy("second", step{"depends_on": []string{"keep"}, "agent_snapshot_files_artifact_id": "kept-talk", "agent_snapshot_target_context_id": "talk"}),
+		{"id": "goon", "type": "prompt_agent", "agent_name": "second", "prompt": "go on", "prompt_id": "goon", "context_id": "talk", "depends_on": []string{"second"}},
+		{"id": "there", "type": "verify_sandbox", "agent_name": "second", "verifier_id": "there", "depends_on": []string{"goon"},
+			"criteria": []step{{"type": "probe_file_contains", "paths": []string{"/work/note"}, "expected": "^remembered"}}}}, nil)
+	record := k.passes(dir)
+	rows := record.at("context", "metadata", "agent_snapshots")
+	if rows.len() != 2 || rows.str(0, "capture_status") != "ok" || !strings.HasSuffix(rows.str(1, "id"), "/kept-talk") {
+		t.Errorf("%s", rows)
+	}
+	last, _ := json.Marshal(model.Requests()[len(model.Requests())-1].Body["messages"])
+	if !strings.Contains(string(last), "note it") || !strings.Contains(string(last), "go on") {
+		t.Errorf("the conversation does not go on: %s", last)
+	}
 	if left := k.leftovers(); left != "" {
 		t.Errorf("left behind: %s", left)
 	}

@@ -1,5 +1,6 @@
 // Package modelagent is a small agent around a model: it answers with the tools of its MCP servers, the agents it was told of and, where its
-// machine has one, a shell, and knows the skills that it was given as text. It speaks to any endpoint that takes OpenAI's chat completions or Anthropic's messages.
+// machine has one, a shell, and knows the skills that it was given as text. Its conversations can be kept and gone on with. It speaks to any
+// endpoint that takes OpenAI's chat completions or Anthropic's messages.
 package modelagent
 
 import (
@@ -19,6 +20,7 @@ import (
 	"agentenv/protocol/a2a"
 	"agentenv/protocol/a2a/mcptools"
 	"agentenv/protocol/a2a/shell"
+	"agentenv/protocol/transfer"
 )
 
 // Format names the events in the trajectories of the agent.
@@ -82,6 +84,7 @@ func Agent(o Options) (a2a.Agent, error) {
 	if o.HTTP == nil {
 		o.HTTP = &http.Client{}
 	}
+	objects := transfer.NewClient(transfer.Options{Log: o.Log})
 	m := &model{o: o, talk: talker, shell: shell.Find(o.Dir), contexts: map[string][]object{}}
 	return a2a.Agent{
 		Identity: a2a.Identity{Name: "Model", Description: "Answers with a model and its tools", Version: "1.0.0"},
@@ -89,10 +92,11 @@ func Agent(o Options) (a2a.Agent, error) {
 			return &Config{BaseConfig: a2a.DefaultBase(), MaxTurns: defaultTurns}
 		},
 		Extensions: []a2a.Extension{a2a.MCPConfig(), a2a.Trajectory(true), a2a.Triggers(), a2a.PeerAgents(),
-			a2a.SkillConfig(func(context.Context, a2a.Skill) error { return nil }, nil)},
+			a2a.SkillConfig(func(context.Context, a2a.Skill) error { return nil }, nil), a2a.Snapshot(snapshots{m, objects})},
 		Stream: m.answer,
 		Start: func(context.Context) (func(context.Context) error, error) {
 			return func(context.Context) error {
+				objects.Close()
 				if m.shell != nil {
 					m.shell.Close()
 				}
@@ -116,9 +120,16 @@ type model struct {
 }
 
 func (m *model) history(id string) []object {
+	list, _ := m.remembered(id)
+	return list
+}
+
+// remembered returns a conversation, and whether there is one.
+func (m *model) remembered(id string) ([]object, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return append([]object(nil), m.contexts[id]...)
+	list, known := m.contexts[id]
+	return append([]object(nil), list...), known
 }
 
 func (m *model) keep(id string, list []object) {

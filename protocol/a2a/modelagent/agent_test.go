@@ -27,6 +27,7 @@ type rig struct {
 	t      *testing.T
 	url    string
 	server *scripted.Server
+	dir    string // where commands run
 }
 
 // serve serves the agent before a scripted model.
@@ -50,7 +51,7 @@ func serve(t *testing.T, api, script string) rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := a2a.New(t.Context(), agent, a2a.Settings{StagingMaxBytes: -1})
+	server, err := a2a.New(t.Context(), agent, a2a.Settings{StagingDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func serve(t *testing.T, api, script string) rig {
 		}
 		h.Close()
 	})
-	return rig{t, h.URL, model}
+	return rig{t, h.URL, model, o.Dir}
 }
 
 func (r rig) post(path string, body object) object {
