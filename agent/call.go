@@ -1,12 +1,16 @@
 package agent
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +29,8 @@ type Call struct {
 	URI, Op string
 	Body    *doc.Object   // nil = no body; of an operation that is a GET the query
 	Timeout time.Duration // for one try; 0 = DefaultCall
-	Grants  bool          // the body holds grants, which are secrets: of an error only its code may be quoted
+	Grants  bool          // the body holds grants, which are secrets: what an error quotes of the answer is without them
+	Secrets bool          // the body holds other secrets: of an error only its code may be quoted
 	Retry   bool          // an agent that does not answer or does not serve the route yet (404) is asked up to 10 times, over about 100 seconds
 }
 
@@ -121,7 +126,7 @@ func (c *Client) tryCall(ctx context.Context, e Endpoint, r route) (*doc.Object,
 	out, err := doc.ParseObject(a.body, doc.Options{})
 	if err != nil {
 		text := ""
-		if !r.Grants {
+		if !r.Grants && !r.Secrets {
 			text = ": " + e.quote(a.body)
 		}
 		return nil, &CallError{Status: a.status, Err: fault.New(fault.Unavailable, "%s: %s answered with what is no JSON object%s", r.name, e.where(), text)}
@@ -146,12 +151,15 @@ var errorCode = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 func (e Endpoint) callError(r route, a *answer) *CallError {
 	out := &CallError{Status: a.status}
 	if o, err := doc.ParseObject(a.body, doc.Options{}); err == nil {
-		if code := o.Obj("error").Str("code"); errorCode.MatchString(code) {
-			out.Code = code
+		for _, code := range []string{o.Obj("error").Str("code"), o.Str("code")} {
+			if out.Code == "" && errorCode.MatchString(code) {
+				out.Code = code
+			}
 		}
 	}
-	if out.Detail = out.Code; !r.Grants {
-		out.Detail = e.quote(a.body)
+	out.Detail = out.Code
+	if said := r.withoutGrants(a.body); !r.Secrets && !(r.Grants && bytes.Contains(said, []byte("://"))) { // a URL may open something by itself
+		out.Detail = e.quote(said)
 	}
 	kind := fault.Unavailable
 	switch {
@@ -177,6 +185,43 @@ func (e Endpoint) callError(r route, a *answer) *CallError {
 	}
 	out.Err = fault.New(kind, "%s (%s)", text, e.where())
 	return out
+}
+
+// minSecret is from how many bytes on a word of a request may be one that opens something.
+const minSecret = 12
+
+// withoutGrants takes out of an answer what the request gave away for this one call: every longer word of its values, so that no part of a URL or
+// header is repeated either.
+func (r route) withoutGrants(answer []byte) []byte {
+	if !r.Grants {
+		return answer
+	}
+	words := map[string]bool{}
+	var collect func(v any)
+	collect = func(v any) {
+		switch v := v.(type) {
+		case string:
+			for _, w := range strings.FieldsFunc(v, func(c rune) bool { return strings.ContainsRune("/?&=:;, \"'", c) }) {
+				if len(w) >= minSecret {
+					words[w] = true
+				}
+			}
+		case []any:
+			for _, x := range v {
+				collect(x)
+			}
+		case *doc.Object:
+			for _, k := range v.Keys() {
+				collect(v.Value(k))
+			}
+		}
+	}
+	collect(r.Body)
+	text := string(answer)
+	for _, w := range slices.SortedFunc(maps.Keys(words), func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) }) {
+		text = strings.ReplaceAll(text, w, "***")
+	}
+	return []byte(text)
 }
 
 // query writes an object as the query of a URL, "" for none; what is no text is written as JSON.

@@ -23,15 +23,15 @@ const configured = `{"name":"s","capabilities":{"extensions":[{"uri":"urn:agente
 func TestCall(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		op      string
-		body    *doc.Object
-		serve   raw
-		grants  bool
-		want    string
-		kind    fault.Kind
-		code    string
-		says    string
-		notSays string
+		op              string
+		body            *doc.Object
+		serve           raw
+		grants, secrets bool
+		want            string
+		kind            fault.Kind
+		code            string
+		says            string
+		notSays         string
 	}{
 		"posts":        {op: "set", body: doc.Of("model", "m"), serve: echoRequest, want: `{"method":"POST","url":"/ext/agent-config","body":"{\"model\":\"m\"}"}`},
 		"gets":         {op: "look", body: doc.Of("a", "x y", "n", doc.Int(2)), serve: echoRequest, want: `{"method":"GET","url":"/ext/look?a=x+y&n=2","body":""}`},
@@ -42,7 +42,10 @@ func TestCall(t *testing.T) {
 		"code":   {op: "set", serve: answered(409, `{"error":{"code":"taken","message":"it is"}}`), kind: fault.Conflict, code: "taken", says: "it is"},
 		"grants hide the answer": {op: "set", grants: true, serve: answered(502, `{"error":{"code":"transfer_rejected","message":"https://store/?sig=s"}}`), kind: fault.Unavailable,
 			code: "transfer_rejected", says: "HTTP 502: transfer_rejected", notSays: "sig"},
-		"grants hide a bad code":   {op: "set", grants: true, serve: answered(502, `{"error":{"code":"bad code!"}}`), kind: fault.Unavailable, says: "HTTP 502 (", notSays: "bad"},
+		"grants are taken out": {op: "set", grants: true, body: doc.Of("write", doc.Of("url", "https://store/v1/abcdefghijklmnop?sig=0123456789abcdef")), kind: fault.NotFound, code: "not_found",
+			serve: answered(404, `{"code":"not_found","detail":"no context x: not written to /v1/abcdefghijklmnop, sig 0123456789abcdef"}`), says: "no context x: not written to /v1/***, sig ***"},
+		"secrets hide the answer":  {op: "set", secrets: true, serve: answered(400, `{"code":"invalid","detail":"no such key: k"}`), kind: fault.Invalid, code: "invalid", says: "HTTP 400: invalid (", notSays: "key"},
+		"secrets hide a bad code":  {op: "set", secrets: true, serve: answered(502, `{"error":{"code":"bad code!"}}`), kind: fault.Unavailable, says: "HTTP 502 (", notSays: "bad"},
 		"grants hide what is none": {op: "set", grants: true, serve: answered(200, `sig`), kind: fault.Unavailable, says: "no JSON object", notSays: "sig"},
 		"long errors are cut":      {op: "set", serve: answered(500, repeat("x", 600)), kind: fault.Unavailable, says: repeat("x", 500), notSays: repeat("x", 501)},
 		"not found":                {op: "set", serve: answered(404, ""), kind: fault.NotFound, says: "not served"},
@@ -58,7 +61,7 @@ func TestCall(t *testing.T) {
 			t.Parallel()
 			s := &script{card: configured, other: func(w http.ResponseWriter, r *http.Request) { c.serve(w, r) }}
 			client, e := serve(t, s)
-			got, err := client.Call(t.Context(), e, agent.Call{URI: card.AgentConfig, Op: c.op, Body: c.body, Grants: c.grants})
+			got, err := client.Call(t.Context(), e, agent.Call{URI: card.AgentConfig, Op: c.op, Body: c.body, Grants: c.grants, Secrets: c.secrets})
 			if c.kind == "" {
 				if text, _ := doc.Compact(got); err != nil || string(text) != c.want {
 					t.Errorf("%s, %v", text, err)

@@ -24,6 +24,8 @@ func (f *follower) fail(ctx, limited context.Context, err error) error {
 	case givenUp:
 		out.Kind, out.Err = TurnCanceled, fault.Wrap(fault.Canceled, context.Cause(ctx), "%s was given up", f.task())
 		return out
+	case late && f.taskID == "" && neverReached(err): // it was not slow: it was not there
+		out.Kind, kind, text = TurnUnreachable, fault.Timeout, "it could not be reached in its time: "+text
 	case late:
 		out.Kind, kind, text = TurnTimeout, fault.Timeout, f.late(err)
 	case errors.As(err, &lost):
@@ -38,8 +40,7 @@ func (f *follower) fail(ctx, limited context.Context, err error) error {
 		out.Kind = TurnProtocol
 	default:
 		out.Kind, kind = TurnUnreachable, fault.Timeout
-		var transport *transportError
-		if errors.As(err, &transport) && transport.unsent {
+		if neverReached(err) {
 			text = "it could not be reached: " + text
 		} else {
 			text = "the connection broke off: " + text
@@ -47,6 +48,12 @@ func (f *follower) fail(ctx, limited context.Context, err error) error {
 	}
 	out.Err = fault.New(kind, "%s failed: %s", f.task(), text)
 	return out
+}
+
+// neverReached reports whether no connection came about.
+func neverReached(err error) bool {
+	var transport *transportError
+	return errors.As(err, &transport) && transport.unsent
 }
 
 // task names the turn for messages.

@@ -143,7 +143,7 @@ func TestNoConnectionWithinTheTurn(t *testing.T) {
 		tn := turn("hi")
 		tn.Timeout = 3 * time.Second
 		_, err := client.Send(t.Context(), e, tn)
-		turnError(t, err, agent.TurnTimeout)
+		turnError(t, err, agent.TurnUnreachable)
 		if !strings.Contains(err.Error(), "connection refused") {
 			t.Error(err)
 		}

@@ -20,6 +20,10 @@ const (
 	maxPayloadJSON  = 256 << 20
 	maxPayloadFiles = 1 << 20
 	maxPayloadZip   = 64 << 30
+	maxUnpacked     = 64 << 30
+	// A zip that grows beyond plainSize may hold so many times its own size: what people pack does not come near, and a bomb goes beyond.
+	plainSize = 1 << 30
+	maxGrowth = 500
 )
 
 // Payload unpacks the file an environment wraps to the tree it stands for: of a zip, what lies below root/ and then the files of a
@@ -93,6 +97,9 @@ func expandZip(file io.ReaderAt, size int64) ([]Member, error) {
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "it begins like a zip and is none: %s", err)
 	}
+	if err := checkGrowth(z, size); err != nil {
+		return nil, err
+	}
 	t := &tree{seen: map[string]bool{}}
 	var data *zip.File
 	for _, m := range z.File {
@@ -128,6 +135,20 @@ func expandZip(file io.ReaderAt, size int64) ([]Member, error) {
 		}
 	}
 	return t.out, nil
+}
+
+// checkGrowth refuses a zip that would fill the disks of whoever unpacks it.
+func checkGrowth(z *zip.Reader, size int64) error {
+	var total uint64
+	for _, m := range z.File {
+		if total += m.UncompressedSize64; m.UncompressedSize64 > maxUnpacked || total > maxUnpacked {
+			return fault.New(fault.Invalid, "unpacked it would have more than %d GiB", maxUnpacked>>30)
+		}
+	}
+	if total > plainSize && total > uint64(size)*maxGrowth {
+		return fault.New(fault.Invalid, "its %d bytes would become %d unpacked, which is more than %d times as much: it is taken for a zip bomb", size, total, maxGrowth)
+	}
+	return nil
 }
 
 // tree gathers the files of a payload; the first file at a path stays.

@@ -32,6 +32,20 @@ func zipped(t testing.TB, files ...string) string {
 	return b.String()
 }
 
+// claiming makes a zip whose one file says that it is so large unpacked.
+func claiming(t testing.TB, size uint64) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	if _, err := w.CreateRaw(&zip.FileHeader{Name: "root/big", Method: zip.Deflate, UncompressedSize64: size}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
 func TestPayload(t *testing.T) {
 	s := newStage(t, nil)
 	data := `{"files":[{"path":"docs/r.md","content":"no"},{"path":"b.bin","content":"AAE=","encoding":"base64"},{"content":"x"}]}`
@@ -53,6 +67,8 @@ func TestPayload(t *testing.T) {
 		"no base64":   {`{"files":[{"path":"a","content":"*","encoding":"base64"}]}`, nil, nil, "base64"},
 		"no object":   {`[1]`, nil, nil, "neither a zip nor"},
 		"files":       {`{"files":{"a":1}}`, nil, nil, "must be a list"},
+		"zip bomb":    {claiming(t, 3<<30), nil, nil, "zip bomb"},
+		"vast zip":    {claiming(t, 1<<62), nil, nil, "more than 64 GiB"},
 		"cut zip":     {"PK\x03\x04junk", nil, nil, "is none"},
 	} {
 		t.Run(name, func(t *testing.T) {

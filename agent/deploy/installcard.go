@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"agentenv/artifact"
 	"agentenv/fault"
 	"agentenv/protocol/card"
 	"agentenv/sandbox"
@@ -37,13 +38,10 @@ func imageCard(ctx context.Context, m sandbox.Machine, img Image) (*card.Card, e
 		c, err := card.Parse([]byte(text))
 		return c, fault.At(err, "the label %s of the image %s", CardLabel, img.Name)
 	}
-	name := m.ScopedName("agent-card")
+	name := m.ScopedName("agent-card-" + artifact.RandomHex(4)) // several agents may be installed at once
 	remove := func(ctx context.Context) error {
 		_, err := m.Host().Exec(ctx, place.Cmd{Argv: []string{"docker", "rm", "-f", name}, Timeout: cardTime})
 		return err
-	}
-	if err := remove(ctx); err != nil {
-		return nil, fault.At(err, "read the card of the agent in %s", img.Name)
 	}
 	r, err := m.Host().Exec(ctx, place.Cmd{Argv: []string{"docker", "run", "--rm", "--name", name, "--label", sandbox.LabelManaged + "=true", "--label", sandbox.LabelSandbox + "=" + m.Info().ID,
 		"--network", "none", "--entrypoint", "python3", img.Name, "-c", readCard}, Timeout: cardTime, Keep: maxCard})

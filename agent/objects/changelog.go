@@ -91,12 +91,12 @@ func (m *Mover) EnableChangelog(ctx context.Context, e agent.Endpoint, r Recordi
 	for _, v := range answer.Arr("roots") {
 		s, ok := v.(string)
 		if !ok {
-			return out, fault.New(fault.Unavailable, "%s: the answer of %s holds roots that are no texts", f, e)
+			return out, untrue("%s: the answer of %s holds roots that are no texts", f, e)
 		}
 		out.Roots = append(out.Roots, s)
 	}
 	if _, ok := answer.Value("roots").([]any); !ok {
-		return out, fault.New(fault.Unavailable, "%s: the answer of %s has no roots", f, e)
+		return out, untrue("%s: the answer of %s has no roots", f, e)
 	}
 	return out, nil
 }

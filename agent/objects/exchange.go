@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"time"
 
 	"agentenv/agent"
@@ -131,12 +132,14 @@ func (x *exchange) keep(ctx context.Context, t target, told any) (transfer.Uploa
 	u, err := uploaded(t.what, told)
 	switch {
 	case err != nil:
-		return u, fault.New(fault.Unavailable, "%s: the answer of %s does not tell what it wrote: %v", x.f, x.e, err)
+		return u, untrue("%s: the answer of %s does not tell what it wrote: %v", x.f, x.e, err)
 	case u.Size > t.MaxBytes:
-		return u, fault.New(fault.Unavailable, "%s: %s wrote %d bytes as the %s, more than the %d it was granted", x.f, x.e, u.Size, t.what, t.MaxBytes)
+		return u, untrue("%s: %s wrote %d bytes as the %s, more than the %d it was granted", x.f, x.e, u.Size, t.what, t.MaxBytes)
 	}
 	if x.staging != nil {
-		if err := x.staging.take(ctx, t.name, arrival{url: t.url, media: t.MediaType, size: u.Size, sum: u.SHA256}); err != nil {
+		if err := x.staging.take(ctx, t.name, arrival{url: t.url, media: t.MediaType, size: u.Size, sum: u.SHA256}); errors.Is(err, errGone) {
+			return u, untrue("%s: %s says that it wrote the %s, but it is not there", x.f, x.e, t.what)
+		} else if err != nil {
 			return u, &StoreError{fault.At(err, "%s: the %s", x.f, t.what)}
 		}
 		return u, nil
@@ -146,11 +149,16 @@ func (x *exchange) keep(ctx context.Context, t target, told any) (transfer.Uploa
 	case err != nil:
 		return u, fault.At(err, "%s: the %s", x.f, t.what)
 	case info == nil:
-		return u, fault.New(fault.Unavailable, "%s: %s says that it wrote the %s, but there is no object at %s", x.f, x.e, t.what, t.url)
+		return u, untrue("%s: %s says that it wrote the %s, but there is no object at %s", x.f, x.e, t.what, t.url)
 	case info.Size != u.Size || u.SHA256 != "" && info.SHA256 != "" && info.SHA256 != u.SHA256:
-		return u, fault.New(fault.Unavailable, "%s: the object at %s is not the %s that %s says it wrote", x.f, t.url, t.what, x.e)
+		return u, untrue("%s: the object at %s is not the %s that %s says it wrote", x.f, t.url, t.what, x.e)
 	}
 	return u, nil
+}
+
+// untrue is the error of an answer that does not say what it should, or what is not so: Unavailable, as an answer that is none at all.
+func untrue(format string, args ...any) error {
+	return &agent.CallError{Status: http.StatusOK, Err: fault.New(fault.Unavailable, format, args...)}
 }
 
 // uploaded reads what an agent says it wrote.
@@ -172,7 +180,7 @@ func uploaded(what string, v any) (transfer.Uploaded, error) {
 func (x *exchange) field(answer *doc.Object, name string) (string, error) {
 	s := answer.Str(name)
 	if s == "" {
-		return "", fault.New(fault.Unavailable, "%s: the answer of %s has no %s", x.f, x.e, name)
+		return "", untrue("%s: the answer of %s has no %s", x.f, x.e, name)
 	}
 	return s, nil
 }

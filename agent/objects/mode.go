@@ -51,6 +51,8 @@ func (m *Mover) mode(e agent.Endpoint, f form, urls ...string) (mode, error) {
 // refusal says what stands in the way of moving objects.
 func refusal(e agent.Endpoint, f form, takes, issued bool) error {
 	switch {
+	case e.Card.Extension(f.uri) == nil:
+		return fault.New(fault.Unsupported, "%s: the card of %s does not advertise this extension; use an agent that takes it", f, e)
 	case !takes:
 		return fault.New(fault.Unsupported, "%s: the card of %s does not advertise the form that moves objects (%s); use an agent that takes it", f, e, strings.Join(f.objects, ", "))
 	case !issued:

@@ -123,7 +123,7 @@ func (m *Mover) ApplyChangelog(ctx context.Context, e agent.Endpoint, r Replay) 
 	}
 	count, ok := answer.Int("count")
 	if !ok || count != int64(len(all)) {
-		return Applied{}, fault.New(fault.Unavailable, "%s: %s was sent %d increments and says that it applied %v", f, e, len(all), answer.Value("count"))
+		return Applied{}, untrue("%s: %s was sent %d increments and says that it applied %v", f, e, len(all), answer.Value("count"))
 	}
 	return Applied{Count: len(all), ContextID: answer.Str("context_id")}, nil
 }

@@ -62,6 +62,8 @@ func (m *Mover) ReadSkill(ctx context.Context, url string) (Skill, error) {
 func (m *Mover) CanAddSkill(e agent.Endpoint, s Skill) error {
 	offered := e.Card.Extension(card.SkillConfig)
 	switch {
+	case offered == nil:
+		return fault.New(fault.Unsupported, "%s takes no skills: its card offers no skill-config; use an agent that takes them", e)
 	case s.inline(e):
 		return nil
 	case len(s.Files) == 0:

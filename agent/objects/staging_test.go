@@ -62,7 +62,7 @@ func TestStagingFails(t *testing.T) {
 	r.agent.states["c"] = ""
 	r.failing(staged("GET", 404))
 	_, err = r.mover.SaveSnapshot(t.Context(), r.e, "c", objects.Snapshot{Trajectory: r.url("s2")})
-	fails(t, err, fault.Unavailable, "it answered 404")
+	fails(t, err, fault.Unavailable, "says that it wrote the trajectory, but it is not there")
 	if left := r.staged(); len(left) > 0 {
 		t.Error("left on the agent:", left)
 	}

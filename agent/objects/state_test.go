@@ -327,6 +327,6 @@ func TestSkillsOfTheStore(t *testing.T) {
 		}
 	}
 	r.e.Card = card.Of(map[string]any{})
-	fails(t, r.mover.CanAddSkill(r.e, two), fault.Unsupported, "takes no skill_bundle")
-	fails(t, r.mover.CanAddSkill(r.e, objects.Skill{Name: "s", Text: "x"}), fault.Unsupported, "takes no text")
+	fails(t, r.mover.CanAddSkill(r.e, two), fault.Unsupported, "its card offers no skill-config")
+	fails(t, r.mover.CanAddSkill(r.e, objects.Skill{Name: "s", Text: "x"}), fault.Unsupported, "its card offers no skill-config")
 }

@@ -1,6 +1,7 @@
 package agents_test
 
 import (
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -65,6 +66,22 @@ func TestAnUnreachableUser(t *testing.T) {
 	run, err := r.run(t.Context(), context, `{"id":"ask","type":"prompt_agent","prompt":"hello","max_conversation_turns":2,"user_a2a_url":"`+url+`/nowhere"}`)
 	if task.ClassOf(err) != task.Infrastructure || !strings.Contains(err.Error(), "the user cannot be asked after turn 1") || len(run.PromptResponses()) != 1 {
 		t.Errorf("%v, %d responses", err, len(run.PromptResponses()))
+	}
+}
+
+// TestAUserThatIsNotThere is no user who was slow, however short the time is that a user has.
+func TestAUserThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	context := deployed(t, nil, map[string]string{"default-agent": (&fake{answer: echoing}).start(t)})
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close() // nobody listens there any more
+	_, err = r.run(t.Context(), context, `{"id":"ask","type":"prompt_agent","prompt":"hello","max_conversation_turns":2,"user_agent_timeout_seconds":0.5,"user_a2a_url":"http://`+l.Addr().String()+`"}`)
+	if task.ClassOf(err) != task.Infrastructure || !strings.Contains(err.Error(), "the user cannot be asked after turn 1") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -56,6 +56,8 @@ func (t *talk) trajectorySoFar(ctx context.Context) (url, reason string) {
 	offered := t.agent.Card.Extension(card.Trajectory)
 	op := offered.Operation("get")
 	switch {
+	case t.prefix == "":
+		return "", "trajectory_grant_unavailable"
 	case offered == nil:
 		return "", "trajectory_ext_unavailable"
 	case !op.Listed:

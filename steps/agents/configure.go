@@ -28,7 +28,7 @@ func (a *deployAgent) configure(ctx context.Context, r *task.Run, e agent.Endpoi
 	if err := a.deliverable(e, b); err != nil {
 		return nil, err
 	}
-	for _, s := range b.skills {
+	for _, s := range b.skills { // in their order, in which the agent tells its model of them
 		if err := a.deps.Mover.AddSkill(ctx, e, s); err != nil {
 			return nil, err
 		}

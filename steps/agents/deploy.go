@@ -18,7 +18,7 @@ func deployType(d Deps) *task.StepType {
 	user := func(f task.Field) task.Field { f.User = true; return f }
 	return &task.StepType{
 		Name:    "deploy_agent",
-		Summary: "Deploy an A2A agent in a sandbox of its own and connect it to envs",
+		Summary: "Deploy an A2A agent in a sandbox of its own, or on one of the run, and connect it to envs",
 		Family:  "agents",
 		Doc: "The agent's image runs in a container of its own, which ends with the agent. The step is done when the agent serves its card and took its " +
 			"configuration; whatever fails before that ends the agent again. An agent whose definition does not say `takes_credentials = false` gets the model endpoint " +
@@ -185,9 +185,12 @@ func (a *deployAgent) execute(ctx context.Context, r *task.Run) error {
 // settle configures a live agent, has it begin from what is kept, and records it.
 func (a *deployAgent) settle(ctx context.Context, r *task.Run, live *deploy.Deployed, kept *beginning) error {
 	hidden := secrets(a.deps.Deployer.Secrets(live.Info.ID))
+	record := doc.Of("agent_name", a.name, "api_url", live.Endpoint.URL, "a2a_url", live.Endpoint.URL, "sandbox_id", live.Info.ID,
+		"sandbox_type", live.Info.Type, "a2a_card", live.Card, "instance_id", live.InstanceID, "role", textOrNull(a.role),
+		"network_policy", deploy.Policy(live.Info).Document(), "on_host", false, "installed_container", nil)
 	identity, err := a.configure(ctx, r, live.Endpoint, kept)
 	if err != nil {
-		return hidden.error(err)
+		return hidden.error(a.deps.blame(ctx, record, err, false))
 	}
 	card := live.Card.Clone()
 	for _, k := range identity.Keys() {
@@ -198,12 +201,9 @@ func (a *deployAgent) settle(ctx context.Context, r *task.Run, live *deploy.Depl
 	}
 	rows, err := a.restore(ctx, r, live.Endpoint, kept)
 	if err != nil {
-		return hidden.error(err)
+		return hidden.error(a.deps.blame(ctx, record, err, true))
 	}
-	err = r.AddAgent(doc.Of("agent_name", a.name, "api_url", live.Endpoint.URL, "a2a_url", live.Endpoint.URL, "sandbox_id", live.Info.ID,
-		"sandbox_type", live.Info.Type, "a2a_card", card, "instance_id", live.InstanceID, "role", textOrNull(a.role),
-		"network_policy", deploy.Policy(live.Info).Document(), "on_host", false, "installed_container", nil))
-	if err != nil {
+	if err := r.AddAgent(record.Set("a2a_card", card)); err != nil {
 		return err
 	}
 	for _, one := range rows {

@@ -8,6 +8,7 @@ import (
 
 	"agentenv/agent"
 	"agentenv/fault"
+	"agentenv/store/doc"
 )
 
 // quoted is how much of what an agent said an error carries, in characters.
@@ -80,6 +81,33 @@ func (t *talk) kindOf(f *failed) (kind fault.Kind, named string) {
 		}
 	}
 	return kind, named
+}
+
+// blame says whose fault a failed request to a recorded agent is. Of one that was deployed, an answer that is none is its own, and so is every refusal
+// where nothing of the request is of the user's making; so is its end, when it ended by itself. The end of its container's output then goes with the
+// error. What it could not bring to the store or fetch there stays as it is, and so does an agent that does not answer in time.
+func (d Deps) blame(ctx context.Context, record *doc.Object, err error, refusals bool) error {
+	var call *agent.CallError
+	if record.Str("sandbox_id") == "" || ctx.Err() != nil || !errors.As(err, &call) {
+		return err
+	}
+	switch kind := fault.KindOf(err); {
+	case call.Code == "transfer_unavailable" || call.Code == "transfer_timeout" || call.Code == "transfer_rejected" || kind == fault.Timeout:
+		return err
+	case call.Status == 0:
+		gone := d.Deployer.Fate(ctx, record)
+		if !fault.Is(gone, fault.Internal) {
+			return err
+		}
+		err = fmt.Errorf("%w: %w", err, gone)
+	case !refusals && kind != fault.Unavailable:
+		return err
+	}
+	msg := err.Error()
+	if logs := d.Deployer.Logs(ctx, record); logs != "" {
+		msg += "\n" + logs
+	}
+	return &fault.Error{Kind: fault.Internal, Class: "RuntimeError", Msg: msg}
 }
 
 // infraError is the type of error by which an agent says that something it needs was not there.

@@ -50,7 +50,7 @@ func (t *talk) wantsLive() bool {
 		warn(t.r, fmt.Sprintf("prompt_agent %q: the agent %q offers no trajectory while it works, so it is kept at the end alone", t.r.StepID, t.promptAgent.agent))
 		return false
 	}
-	return want
+	return want && t.prefix != ""
 }
 
 // followLive begins to keep the trajectory of a turn; nil where it is not wanted. end must follow.

@@ -92,10 +92,10 @@ func TestNoBeginning(t *testing.T) {
 			wants: "cannot record what it changes", deployed: true},
 		"an agent that refuses": {step: snapshot, change: func(_ *testing.T, _ *crew, ks *keepers) {
 			ks.load = func(*keeper) error { return fault.New(fault.Conflict, "a turn is running") }
-		}, kind: fault.Conflict, wants: "load the snapshot kept v1", deployed: true, asked: true},
+		}, kind: fault.Internal, wants: "load the snapshot kept v1", deployed: true, asked: true},
 		"an agent that cannot replay it": {step: snapshot + `,"enable_agent_changelog":true,"agent_changelog_object_url":"URL/log"`, change: func(_ *testing.T, _ *crew, ks *keepers) {
 			ks.apply = func(a2a.Changelog) error { return errors.New("broken") }
-		}, kind: fault.Unavailable, wants: "replay the changelog", deployed: true, asked: true},
+		}, kind: fault.Internal, wants: "replay the changelog", deployed: true, asked: true},
 		"an agent that dies": {step: snapshot, change: func(_ *testing.T, c *crew, ks *keepers) {
 			ks.load = func(*keeper) error {
 				for _, id := range c.provider.Live() {
@@ -103,7 +103,7 @@ func TestNoBeginning(t *testing.T) {
 				}
 				return nil
 			}
-		}, kind: fault.Unavailable, wants: "load the snapshot kept v1", deployed: true, asked: true},
+		}, kind: fault.Internal, wants: "load the snapshot kept v1", deployed: true, asked: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -104,7 +104,7 @@ func (a *peerAgents) execute(ctx context.Context, r *task.Run) error {
 	g.SetLimit(peersAtOnce)
 	for _, t := range tables {
 		g.Go(func() error {
-			_, err := a.deps.Client.Call(gctx, t.source, agent.Call{URI: card.PeerAgents, Op: "set", Body: doc.Of("peers", t.peers), Timeout: peersLimit, Grants: t.secret})
+			_, err := a.deps.Client.Call(gctx, t.source, agent.Call{URI: card.PeerAgents, Op: "set", Body: doc.Of("peers", t.peers), Timeout: peersLimit, Secrets: t.secret})
 			return fault.At(err, "tell the agent %q its peers", t.name)
 		})
 	}

@@ -320,8 +320,9 @@ func TestPromptSteps(t *testing.T) {
 	}
 	f := &fake{answer: echoing}
 	context := deployed(t, nil, map[string]string{"default-agent": f.start(t)})
-	if _, err := r.run(t.Context(), context, `{"id":"p","type":"prompt_agent","prompt":"a","trajectory_output_prefix":"s3://elsewhere/x"}`); !fault.Is(err, fault.Invalid) || len(f.got("message/send")) != 0 {
-		t.Error(err)
+	run, err := r.run(t.Context(), context, `{"id":"p","type":"prompt_agent","prompt":"a","trajectory_output_prefix":"s3://elsewhere/x"}`)
+	if err != nil || len(run.PromptResponses()) != 1 || run.PromptResponses()[0].Value("agent_trajectory_object_url") != nil {
+		t.Errorf("a prefix in another store: %v, %s", err, canon(run.PromptResponses()))
 	}
 }
 

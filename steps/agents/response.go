@@ -59,7 +59,7 @@ func (t *talk) response(err error) *doc.Object {
 		if suffix == "_s3_" {
 			one, each = "uri", "uris"
 		}
-		out.Set("agent_trajectory"+suffix+one, trajectory).Set("agent_trajectory"+suffix+"prefix", t.prefix).Set("target_agent_per_turn_trajectory"+suffix+each, urls)
+		out.Set("agent_trajectory"+suffix+one, trajectory).Set("agent_trajectory"+suffix+"prefix", textOrNull(t.prefix)).Set("target_agent_per_turn_trajectory"+suffix+each, urls)
 	}
 	out.Set("response_text", last.Text)
 	if usage != nil {

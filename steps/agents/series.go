@@ -138,7 +138,7 @@ func (s *series) end(ctx context.Context) error {
 	if last.state != nil || ctx.Err() != nil {
 		return nil
 	}
-	return s.failure(last)
+	return s.failure(ctx, last)
 }
 
 // publish adds the rows to the run's record, and says what of it is not there.

@@ -339,9 +339,9 @@ func TestWhatASnapshotLacks(t *testing.T) {
 		"all is there":             {s: &subject{}, status: "ok", url: "own"},
 		"the state, 404":           {s: &subject{answers: instead(save, 404, "no")}, status: "failed", reason: "RuntimeError: save of urn:agentenv:snapshot/v1", kind: fault.Internal},
 		"the state, 500":           {s: &subject{answers: instead(save, 500, "no")}, status: "failed", reason: "RuntimeError: save of urn:agentenv:snapshot/v1", kind: fault.Internal},
-		"the state, nothing":       {s: &subject{answers: instead(save, 200, "")}, status: "failed", reason: "RuntimeError: save of urn:agentenv:snapshot/v1", kind: fault.Unavailable},
+		"the state, nothing":       {s: &subject{answers: instead(save, 200, "")}, status: "failed", reason: "RuntimeError: save of urn:agentenv:snapshot/v1", kind: fault.Internal},
 		"the state, no JSON":       {s: &subject{answers: instead(save, 200, "so")}, status: "failed", reason: "RuntimeError: save of urn:agentenv:snapshot/v1", kind: fault.Internal},
-		"the state, but not there": {s: &subject{answers: instead(save, 200, `{"context_id":"c","objects":{"trajectory":{"size_bytes":1},"workspace":{"size_bytes":1}}}`)}, status: "failed", reason: "RuntimeError: save of", kind: fault.Unavailable},
+		"the state, but not there": {s: &subject{answers: instead(save, 200, `{"context_id":"c","objects":{"trajectory":{"size_bytes":1},"workspace":{"size_bytes":1}}}`)}, status: "failed", reason: "RuntimeError: save of", kind: fault.Internal},
 		"no snapshots":             {s: &subject{without: []string{card.Snapshot}}, status: "failed", reason: "RuntimeError: save of urn:agentenv:snapshot/v1: the card of", kind: fault.Unsupported},
 		"too slow": {s: &subject{save: func(ctx context.Context, _ int) error {
 			<-ctx.Done()

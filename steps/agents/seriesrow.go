@@ -2,13 +2,11 @@ package agents
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
-	"agentenv/agent"
 	"agentenv/fault"
 	"agentenv/store/doc"
 )
@@ -118,15 +116,11 @@ func (s *series) record(c capture) {
 
 // failure is the error of a step whose agent did its work and whose last snapshot has no state. An agent that was deployed and does not write it
 // has failed itself.
-func (s *series) failure(c capture) error {
+func (s *series) failure(ctx context.Context, c capture) error {
 	err := c.err
 	if err == nil {
 		err = fault.New(fault.Timeout, "the snapshot before it did not end within %s", s.plan.limit+seriesGrace)
 	}
-	kind := fault.KindOf(err)
-	var answered *agent.CallError
-	if errors.As(err, &answered) && s.t.agent.Sandbox != "" && kind != fault.Timeout {
-		kind = fault.Internal
-	}
-	return &fault.Error{Kind: kind, Class: "RuntimeError", Msg: s.t.hide(fmt.Sprintf("prompt_agent %q: the agent answered, but its state at the end is not kept: %v", s.t.r.StepID, err))}
+	err = s.t.deps.blame(ctx, s.t.record, err, true)
+	return &fault.Error{Kind: fault.KindOf(err), Class: "RuntimeError", Msg: s.t.hide(fmt.Sprintf("prompt_agent %q: the agent answered, but its state at the end is not kept: %v", s.t.r.StepID, err))}
 }

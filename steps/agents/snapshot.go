@@ -80,7 +80,7 @@ func (a *snapshotAgent) Execute(ctx context.Context, r *task.Run) error {
 }
 
 func (a *snapshotAgent) execute(ctx context.Context, r *task.Run) error {
-	_, e, err := a.deps.find(r, a.agent)
+	record, e, err := a.deps.find(r, a.agent)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,8 @@ func (a *snapshotAgent) execute(ctx context.Context, r *task.Run) error {
 	}
 	kept, err := a.deps.keepState(ctx, e, id, conversation)
 	if err != nil {
-		return fault.At(err, "the agent %q", a.agent)
+		hidden := secrets(a.deps.Deployer.Secrets(e.Sandbox))
+		return hidden.error(fault.At(a.deps.blame(ctx, record, err, true), "the agent %q", a.agent))
 	}
 	r.Log.Info("the agent's state is kept", "agent", a.agent, "artifact", kept.id, "version", kept.version)
 	r.Append(doc.Of("id", kept.id, "version", doc.Int(kept.version), "bundle_object_url", kept.at, "source_agent_name", a.agent, "source_context_id", conversation, "capture_step_id", r.StepID), "agent_snapshots")

@@ -160,7 +160,7 @@ func TestSnapshotIsRefused(t *testing.T) {
 		"no prompt":           {`"agent_name":"solver","prompt_id":"other"`, "c", fault.Invalid, `"other"`},
 		"no conversation":     {`"agent_name":"solver","prompt_id":"p"`, "", fault.Invalid, `"p"`},
 		"no state, but named": {`"agent_name":"plain","prompt_id":"p","artifact_id":"kept"`, "c", fault.Unsupported, `"plain"`},
-		"forgotten":           {`"agent_name":"solver","prompt_id":"p"`, "forgotten", fault.NotFound, "404"},
+		"forgotten":           {`"agent_name":"solver","prompt_id":"p"`, "forgotten", fault.Internal, "404"},
 		"too slow":            {`"agent_name":"solver","prompt_id":"p","timeout_seconds":0.000001`, "c", fault.Timeout, "within 1µs"},
 	} {
 		t.Run(name, func(t *testing.T) {

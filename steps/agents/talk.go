@@ -126,7 +126,7 @@ func (t *talk) configure(ctx context.Context, e agent.Endpoint, settings *doc.Ob
 		return taken, nil
 	}
 	// An agent that refuses the parameters may repeat them, and what a reference in them stands for is a secret.
-	_, err := t.deps.Client.Call(ctx, e, agent.Call{URI: card.AgentConfig, Op: "set", Body: taken, Timeout: configLimit, Retry: true, Grants: taken.Value("model_params") != nil})
+	_, err := t.deps.Client.Call(ctx, e, agent.Call{URI: card.AgentConfig, Op: "set", Body: taken, Timeout: configLimit, Retry: true, Secrets: taken.Value("model_params") != nil})
 	return taken, err
 }
 

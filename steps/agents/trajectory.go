@@ -2,6 +2,7 @@ package agents
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"agentenv/agent/objects"
@@ -9,11 +10,13 @@ import (
 	"agentenv/protocol/card"
 )
 
-// trajectories returns the URL below which this step's trajectories go. A prefix that is no URL of the object store is Invalid.
+// trajectories returns the URL below which this step's trajectories go, "" when they are not kept: a prefix that is in another store than the
+// configured one is warned about, and costs no prompt.
 func (t *talk) trajectories() (string, error) {
 	if given := strings.TrimRight(t.fields.Str("trajectory_output_prefix"), "/"); given != "" {
 		if !t.deps.Objects.Owns(given) {
-			return "", fault.New(fault.Invalid, "trajectory_output_prefix %q is no URL of the object store; drop it, or give one below %s", given, t.base())
+			warn(t.r, fmt.Sprintf("prompt_agent %q: no trajectory is kept: trajectory_output_prefix %q is no URL of the object store; drop it, or give one below %s", t.r.StepID, given, t.base()))
+			return "", nil
 		}
 		return given, nil
 	}
@@ -32,7 +35,7 @@ func (t *talk) base() string {
 
 // keepTrajectory stores a turn's trajectory and returns its URL, "" when there is none: a turn does not fail for it.
 func (t *talk) keepTrajectory(ctx context.Context, taskID, messageID string) string {
-	if taskID == "" || t.agent.Card.Extension(card.Trajectory) == nil {
+	if taskID == "" || t.prefix == "" || t.agent.Card.Extension(card.Trajectory) == nil {
 		return ""
 	}
 	url, err := t.storeTrajectory(ctx, taskID, messageID)

@@ -76,8 +76,13 @@ func TestContinue(t *testing.T) {
 		t.Errorf("the decision is %v", got)
 	}
 	stands, err := r.reviews.Get(t.Context(), "t-1", "ask")
-	if err != nil || stands.State != task.Continue || stands.Label != "ship it?" || stands.DecidedAt == "" || stands.ExpiresAt == "" {
+	if err != nil || stands.State != task.Continue || stands.Label != "ship it?" || stands.DecidedAt == "" {
 		t.Errorf("%+v, %v", stands, err)
+	}
+	asked, err := time.Parse(time.RFC3339, stands.AwaitingAt)
+	expires, bad := time.Parse(time.RFC3339, stands.ExpiresAt)
+	if err != nil || bad != nil || expires.Sub(asked) != 7*24*time.Hour {
+		t.Errorf("asked at %s, it is kept until %s: %v, %v", stands.AwaitingAt, stands.ExpiresAt, err, bad)
 	}
 	// Run again under the same instance, it does not ask a second time.
 	if res, err := r.engine.Run(t.Context(), tk, task.Options{Instance: "t-1"}); err != nil || res.Status != "completed" {
