@@ -201,7 +201,7 @@ func TestDefaultAgent(t *testing.T) {
 	}
 	configured("gone", nil)
 	_, err := k.runner.Plan(t.Context(), k.parse(t, dir), bundle.Selection{})
-	wantProblems(t, err, "tasks/t.json: step 'd': it names no agent, and the configured default: there is no agent 'gone'", "step 'u'")
+	wantProblems(t, err, "tasks/t.json: step 'd': it names no agent, and of the configured default ([agents] default_a2a_agent_id): there is no agent 'gone'", "step 'u'")
 	if _, err = k.runner.Plan(t.Context(), k.parse(t, dir), bundle.Selection{Agent: "echo"}); err == nil || strings.Contains(err.Error(), "step 'd'") {
 		t.Errorf("with another solver: %v", err) // the user still needs the default
 	}

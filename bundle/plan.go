@@ -323,7 +323,11 @@ func (p *Plan) ask(ctx context.Context, refs []storeRef, found *problems, stores
 		case fault.Is(s.err, fault.NotFound) && r.version > 0:
 			found.add(r.where, fmt.Sprintf("there is no %s %s v%d in the store", r.kind, shown(r.id), r.version))
 		case fault.Is(s.err, fault.NotFound):
-			found.add(r.where, "there is no "+r.kind+" "+shown(r.id)+" in this bundle or in the store")
+			hint := ""
+			if r.kind == StoreAgent {
+				hint = "; `agent-env a2a-agent list` lists the agents a task can name"
+			}
+			found.add(r.where, "there is no "+r.kind+" "+shown(r.id)+" in this bundle or in the store"+hint)
 		case s.err != nil:
 			found.add(r.where, printable(s.err.Error()))
 		case r.typ != "" && s.typ != r.typ:

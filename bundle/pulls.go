@@ -160,7 +160,7 @@ func (p *Plan) defaultAgent(ctx context.Context, r *resolver, found *problems) e
 			if err != nil {
 				return err
 			}
-			where := stepWhere(en.e, s) + ": it names no agent, and the configured default"
+			where := stepWhere(en.e, s) + ": it names no agent, and of the configured default ([agents] default_a2a_agent_id)"
 			switch e, ok := r.entity(StoreAgent, id, 0, "", where); {
 			case !ok:
 			case e == nil:

@@ -169,7 +169,7 @@ func (a *App) agentDeploy() *cobra.Command {
 
 func (a *App) agentUndeploy() *cobra.Command {
 	var id string
-	cmd := a.command("undeploy", "End a deployed agent's sandbox", func(ctx context.Context, s *Services) error {
+	cmd := a.command("undeploy", "End a deployed agent with its sandbox, or without the sandbox where that is not its own", func(ctx context.Context, s *Services) error {
 		in, err := s.Agents.Instances.Get(ctx, id)
 		if err != nil {
 			return err

@@ -34,7 +34,7 @@ func (a *App) agentPut() *cobra.Command {
 				return fault.New(fault.Invalid, "name the image by --dockerfile or by --image-ref, one of the two")
 			case folder != "" && dockerfile == "":
 				return fault.New(fault.Invalid, "--context belongs to --dockerfile")
-			case key != "":
+			case key != "" && !skip:
 				return fault.New(fault.Unsupported, "--litellm-api-key is for the validation, which this version cannot run yet")
 			}
 			if err := s.Agents.Documents.CheckID(id); err != nil {

@@ -182,8 +182,14 @@ func (a *App) planned(cmd *cobra.Command, s *Services, sig *signals, show *displ
 				return nil
 			}
 		}
-		if plan, err = s.Bundles.Plan(ctx, b, sel); err != nil || !f.dryRun {
+		if plan, err = s.Bundles.Plan(ctx, b, sel); err != nil {
 			return err
+		}
+		for _, w := range plan.Warnings() {
+			show.Note("warning: " + w)
+		}
+		if !f.dryRun {
+			return nil
 		}
 		text, err := plan.DryRun(ctx)
 		if err != nil {

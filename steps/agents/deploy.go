@@ -3,6 +3,9 @@ package agents
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 
 	"agentenv/agent/deploy"
 	"agentenv/fault"
@@ -68,7 +71,7 @@ func deployType(d Deps) *task.StepType {
 		},
 		Check: siteCheck,
 		Among: siteAmong,
-		Warn:  siteWarnings,
+		Warn:  func(s *task.Step) []string { return append(siteWarnings(s), skillWarnings(s)...) },
 		Deploys: func(s *task.Step) []task.Deploy {
 			if s.Fields.Str("sandbox_name") != "" {
 				return nil // deploy_sandbox says where
@@ -76,6 +79,20 @@ func deployType(d Deps) *task.StepType {
 			return []task.Deploy{{What: "agent", Provider: cmp.Or(s.Fields.Str("sandbox_type"), d.Provider), Mode: string(sandbox.Container)}}
 		},
 	}
+}
+
+// skillWarnings names what skills hold that nobody reads.
+func skillWarnings(s *task.Step) (out []string) {
+	known := []string{"name", "description", "skill_md", "content", "object_url", "skill_s3_url", "s3_uri"}
+	for i, v := range s.Fields.Arr("skills") {
+		o, _ := v.(*doc.Object)
+		for _, k := range o.Keys() {
+			if !slices.Contains(known, k) {
+				out = append(out, fmt.Sprintf("skills[%d]: the field %q is not known and is passed over; there are %s", i, k, strings.Join(known, ", ")))
+			}
+		}
+	}
+	return out
 }
 
 // givenDeploy refuses amounts that are none, and an empty name.

@@ -117,6 +117,8 @@ func skillsOf(list []any) ([]skillSource, error) {
 			s.url = cmp.Or(o.Str("object_url"), o.Str("skill_s3_url"), o.Str("s3_uri"))
 		}
 		switch {
+		case s.text == "" && s.url == "" && o.Value("skill_artifact_id") != nil:
+			return nil, fault.New(fault.Invalid, "skills[%d]: this step takes no skill_artifact_id; give the artifact's skill_object_url as object_url, or add the skill by an add_skills step", i)
 		case s.name == "" && s.url == "":
 			return nil, fault.New(fault.Invalid, "skills[%d] needs a name", i)
 		case s.text == "" && s.url == "":
