@@ -140,7 +140,7 @@ func TestAddSkill(t *testing.T) {
 		"learner-1 --skill-object-url " + at["big"] + "/none":                    "SKILL.md",
 		"learner-1 --skill-object-url s3://elsewhere/x":                          "s3://elsewhere/x",
 		"learner-1 --skill-md-path @/bad/SKILL.md":                               "frontmatter",
-		"plain-1 --skill-object-url " + at["big"]:                                "skill_bundle",
+		"plain-1 --skill-object-url " + at["big"]:                                "offers no skill-config",
 		"plain-1 --skill-object-url " + at["big"] + " --skill-artifact-id small": "exactly one",
 	} {
 		code, _, errs := b.run(strings.Fields("a2a-agent add-skill --instance-id " + line)...)
