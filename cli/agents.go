@@ -100,16 +100,31 @@ func (a *App) printDocument(o *doc.Object) error {
 	return err
 }
 
+// minuteUTC is how times of instances are written.
+const minuteUTC = "2006-01-02 15:04 UTC"
+
+// printAgentInstance writes what scripts read of a deployed agent.
+func (a *App) printAgentInstance(in agent.Instance) error {
+	_, err := fmt.Fprintf(a.Stdout, "Instance ID: %s\nAgent ID: %s\nAgent Version: %d\nA2A URL: %s\nSandbox ID: %s\nAgent Card: %s\nCreated At (UTC): %s\nExpires At (UTC): %s\n",
+		in.InstanceID, in.AgentID, in.AgentVersion, in.URL, in.SandboxID, lineOf(in.Card.Str("name")), in.CreatedAt.UTC().Format(minuteUTC), in.ExpiresAt.UTC().Format(minuteUTC))
+	return err
+}
+
 func (a *App) agentInstance() *cobra.Command {
 	var id string
-	cmd := a.command("get-instance", "Show a deployed agent as JSON", func(ctx context.Context, s *Services) error {
+	var asJSON bool
+	cmd := a.command("get-instance", "Show a deployed agent", func(ctx context.Context, s *Services) error {
 		in, err := s.Agents.Instances.Get(ctx, id)
 		if err != nil {
 			return err
 		}
-		return a.printDocument(in.Document())
+		if asJSON {
+			return a.printDocument(in.Document())
+		}
+		return a.printAgentInstance(in)
 	})
 	cmd.Flags().StringVar(&id, "id", "", "id of the instance (required)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	_ = cmd.MarkFlagRequired("id")
 	return cmd
 }
@@ -154,8 +169,8 @@ func (a *App) agentDeploy() *cobra.Command {
 		if err := s.Sandboxes.Release(ctx, live.Info.ID); err != nil {
 			return errors.Join(err, s.Agents.Deployer.Close(ctx, live))
 		}
-		fmt.Fprintf(a.Stdout, "Instance: %s\nA2A URL: %s\nSandbox: %s (%s)\nExpires: %s\n", live.InstanceID, live.Endpoint.URL, live.Info.ID, live.Info.Type,
-			time.Now().Add(time.Duration(ttl)*time.Second).UTC().Format("2006-01-02 15:04 UTC"))
+		fmt.Fprintf(a.Stdout, "Instance ID: %s\nA2A URL: %s\nSandbox ID: %s\nAgent Card: %s\nExpires At (UTC): %s\n", live.InstanceID, live.Endpoint.URL, live.Info.ID, lineOf(live.Card.Str("name")),
+			time.Now().Add(time.Duration(ttl)*time.Second).UTC().Format(minuteUTC))
 		fmt.Fprintf(a.Stderr, "Messages go to %s. `agent-env a2a-agent undeploy --instance-id %s` ends it; once it has expired `agent-env sandbox prune` removes it.\n", live.Endpoint.RPC(), live.InstanceID)
 		return nil
 	})

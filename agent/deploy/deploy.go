@@ -9,6 +9,7 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"agentenv/agent"
@@ -57,7 +58,11 @@ type Options struct {
 }
 
 // Deployer deploys agents. It is safe for concurrent use.
-type Deployer struct{ o Options }
+type Deployer struct {
+	o Options
+	// variables are the secret ones that agents were given, by sandbox: []string.
+	variables sync.Map
+}
 
 // New returns a Deployer.
 func New(o Options) *Deployer {
@@ -67,7 +72,7 @@ func New(o Options) *Deployer {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Deployer{o}
+	return &Deployer{o: o}
 }
 
 // Request says which agent to start, and how. Zero values take the defaults.
@@ -97,7 +102,8 @@ type Deployed struct {
 	Card       *doc.Object // as served
 	InstanceID string
 	Info       sandbox.Info
-	ends       string // the id that ends the agent, and no more than it
+	Policy     *doc.Object // of its sandbox; nil = it was there before and has none
+	ends       string      // the id that ends the agent, and no more than it
 }
 
 // Deploy starts an agent and returns once it serves its card. An agent that takes model credentials (all do whose metadata does not say
@@ -215,6 +221,7 @@ func (d *Deployer) ready(ctx context.Context, r Request, m sandbox.Machine, env 
 		}
 		return nil, withOutput(ctx, m, err, hider(env))
 	}
+	d.variables.Store(info.ID, secretValues(env))
 	e := agent.Endpoint{URL: url, Token: env[varToken], Sandbox: info.ID, SandboxType: info.Type}
 	found, err := d.await(ctx, m, e, hider(env))
 	if err != nil {
@@ -225,17 +232,22 @@ func (d *Deployer) ready(ctx context.Context, r Request, m sandbox.Machine, env 
 	if err != nil {
 		return nil, err
 	}
+	document = hidden(document, d.Secrets(info.ID)).(*doc.Object)
+	policy := Policy(info).Document()
+	if r.On != nil && info.Policy == nil { // nobody gave it one
+		policy = nil
+	}
 	now := d.o.Now().UTC()
 	expires := now.Add(orDefault(r.TTL, DefaultTTL))
 	if r.On != nil && !info.ExpiresAt.IsZero() {
 		expires = info.ExpiresAt
 	}
 	in := agent.Instance{InstanceID: agent.NewInstanceID(r.Agent.ID), AgentID: r.Agent.ID, AgentVersion: r.Agent.Version, URL: url, SandboxID: info.ID,
-		SandboxType: info.Type, Card: document, NetworkPolicy: Policy(info).Document(), CreatedAt: now, ExpiresAt: expires}
+		SandboxType: info.Type, Card: document, NetworkPolicy: policy, CreatedAt: now, ExpiresAt: expires}
 	if err := d.o.Instances.Put(ctx, in); err != nil {
 		return nil, err
 	}
-	return &Deployed{Endpoint: e, Card: document, InstanceID: in.InstanceID, Info: info}, nil
+	return &Deployed{Endpoint: e, Card: document, InstanceID: in.InstanceID, Info: info, Policy: policy}, nil
 }
 
 // Policy returns the network policy a sandbox was made with, which is to allow all where nothing is known.
@@ -244,6 +256,26 @@ func Policy(info sandbox.Info) *sandbox.NetworkPolicy {
 		return info.Policy
 	}
 	return &sandbox.NetworkPolicy{Mode: sandbox.AllowAll}
+}
+
+// hidden returns a value without secrets that an agent put into it.
+func hidden(v any, secrets []string) any {
+	switch v := v.(type) {
+	case string:
+		for _, s := range secrets {
+			v = strings.ReplaceAll(v, s, "***")
+		}
+		return v
+	case []any:
+		for i, x := range v {
+			v[i] = hidden(x, secrets)
+		}
+	case *doc.Object:
+		for _, k := range v.Keys() {
+			v.Set(k, hidden(v.Value(k), secrets))
+		}
+	}
+	return v
 }
 
 func cardDocument(c *card.Card) (*doc.Object, error) {

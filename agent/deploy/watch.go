@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -170,7 +171,8 @@ func (d *Deployer) Logs(ctx context.Context, record *doc.Object) string {
 }
 
 // Secrets returns what this program may have given the agent of a sandbox and nobody else is to see: its token, where it
-// stages its changelog, the configured model key and the headers of model calls. Short values are left out: they may be words that an agent has reason to say.
+// stages its changelog, the configured model key and the headers of model calls, and of an agent that this Deployer deployed the variables whose names say
+// that they are secret; each also as JSON writes it. Short values are left out: they may be words that an agent has reason to say.
 func (d *Deployer) Secrets(sandboxID string) []string {
 	env := d.given(sandboxID)
 	headers := secretValues(map[string]string{varHeaders: env[varHeaders]})
@@ -179,7 +181,34 @@ func (d *Deployer) Secrets(sandboxID string) []string {
 	if folder, err := d.StagingFolder(sandboxID); err == nil {
 		headers = append(headers, folder)
 	}
-	return append(slices.DeleteFunc(secretValues(env), func(v string) bool { return len(v) < word }), slices.DeleteFunc(headers, func(v string) bool { return len(v) < name })...)
+	all := append(slices.DeleteFunc(secretValues(env), func(v string) bool { return len(v) < word }), slices.DeleteFunc(headers, func(v string) bool { return len(v) < name })...)
+	if own, known := d.variables.Load(sandboxID); known {
+		for _, v := range own.([]string) {
+			if len(v) >= word && !slices.Contains(all, v) {
+				all = append(all, v)
+			}
+		}
+	}
+	return withEscaped(all)
+}
+
+// withEscaped adds what values look like inside of JSON, where that is not the same.
+func withEscaped(values []string) []string {
+	out := slices.Clone(values)
+	for _, v := range values {
+		for _, html := range []bool{true, false} {
+			var b strings.Builder
+			e := json.NewEncoder(&b)
+			e.SetEscapeHTML(html)
+			if e.Encode(v) != nil {
+				continue
+			}
+			if inside := strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(b.String()), `"`), `"`); !slices.Contains(out, inside) {
+				out = append(out, inside)
+			}
+		}
+	}
+	return out
 }
 
 // given are the secret variables that this program may have given an agent that runs already.

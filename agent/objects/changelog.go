@@ -2,6 +2,9 @@ package objects
 
 import (
 	"context"
+	"net/url"
+	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,7 +34,28 @@ type Changelog struct {
 	// knows it may read and write there. StagingMaxBytes is how large one may be; 0 = 1 GiB.
 	StagingURL      string
 	StagingMaxBytes int64
+	// GrantPort is the port of this machine at which the agent writes, by a grant of a store that serves its own; 0 = another store's. A later
+	// process takes it up by Resume.
+	GrantPort int
 }
+
+// Resume lets an agent go on writing a changelog by the grant that an earlier process gave it. Conflict when its port is taken. A changelog that needs no such
+// thing is a no-op, as is a second call.
+func (m *Mover) Resume(ctx context.Context, c Changelog) error {
+	g, own := object.GrantsFor(m.o.Grants, c.ObjectURL).(object.Resuming)
+	if c.GrantPort == 0 || !own {
+		return nil
+	}
+	return g.Resume(ctx, c.GrantPort)
+}
+
+// The most that an agent may say of the folders it watches.
+const (
+	maxRoots = 1000
+	maxRoot  = 4096 // bytes of one
+	// minPermission is from how many bytes on the end of a grant's URL is what it grants by.
+	minPermission = 22
+)
 
 func recordingForm(roots []string) form {
 	f := form{uri: card.Snapshot, op: "enable-changelog", objects: []string{"write_namespace"}}
@@ -83,6 +107,11 @@ func (m *Mover) EnableChangelog(ctx context.Context, e agent.Endpoint, r Recordi
 		if n.Write, n.ExpiresAt, err = x.grants.Policy(ctx, out.ObjectURL+"/", n.MaxObjectBytes, r.Lifetime); err != nil {
 			return out, fault.At(err, "%s", f)
 		}
+		if _, own := x.grants.(object.Resuming); own {
+			if u, err := url.Parse(n.Write.URL); err == nil {
+				out.GrantPort, _ = strconv.Atoi(u.Port())
+			}
+		}
 	}
 	answer, err := x.call(ctx, body.Set("write_namespace", wire(n)))
 	if err != nil {
@@ -92,6 +121,12 @@ func (m *Mover) EnableChangelog(ctx context.Context, e agent.Endpoint, r Recordi
 		s, ok := v.(string)
 		if !ok {
 			return out, untrue("%s: the answer of %s holds roots that are no texts", f, e)
+		}
+		if len(s) > maxRoot || len(out.Roots) == maxRoots {
+			return out, untrue("%s: %s says that it watches more than %d folders, or one with a name of more than %d bytes", f, e, maxRoots, maxRoot)
+		}
+		if permission := path.Base(n.Write.URL); len(permission) >= minPermission {
+			s = strings.ReplaceAll(s, permission, "***")
 		}
 		out.Roots = append(out.Roots, s)
 	}

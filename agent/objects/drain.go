@@ -9,7 +9,6 @@ import (
 	"agentenv/agent"
 	"agentenv/fault"
 	"agentenv/protocol/card"
-	"agentenv/protocol/transfer"
 )
 
 const (
@@ -18,8 +17,8 @@ const (
 )
 
 // Drain moves what an agent staged of its changelog into the store, and returns how many objects. One that the agent writes anew meanwhile
-// is moved again by the next call. A changelog that is not staged has nothing to drain. An error leaves what was not moved on the agent; a
-// second call goes on.
+// is moved again by the next call. A changelog that is not staged has nothing to drain. What is no increment by its name, and what cannot be moved, is
+// left on the agent, and the error names the first of it once all else is moved; a second call goes on.
 func (m *Mover) Drain(ctx context.Context, e agent.Endpoint, c Changelog) (int, error) {
 	if c.StagingURL == "" {
 		return 0, nil
@@ -41,25 +40,36 @@ func (m *Mover) Drain(ctx context.Context, e agent.Endpoint, c Changelog) (int, 
 	if most <= 0 {
 		most = maxIncrementBytes
 	}
+	var failed error
 	for _, l := range all {
 		name, ours := strings.CutPrefix(l.Path, root+"/")
-		if !ours || !transfer.Relative(name) {
+		if !ours {
 			continue
 		}
-		if l.Size > most {
-			return moved, fault.New(fault.Unavailable, "the increment %s on %s has %d bytes, more than the %d it was granted", name, e, l.Size, most)
+		var err error
+		switch {
+		case !incrementName.MatchString(name):
+			err = fault.New(fault.Unavailable, "%s staged %q, which is no name of an increment", e, name[:min(len(name), nameShown)])
+		case l.Size > most:
+			err = fault.New(fault.Unavailable, "the increment %s on %s has %d bytes, more than the %d it was granted", name, e, l.Size, most)
+		default:
+			err = fault.At(s.take(ctx, l.Path, arrival{url: c.ObjectURL + "/" + name, media: octets, size: -1, most: most}), "the increment %s", name)
 		}
-		err := s.take(ctx, l.Path, arrival{url: c.ObjectURL + "/" + name, media: octets, size: -1, most: most})
-		if errors.Is(err, errGone) { // somebody else drains it too
-			continue
+		switch {
+		case err == nil:
+			moved++
+		case errors.Is(err, errGone): // somebody else drains it too
+		case ctx.Err() != nil:
+			return moved, err
+		case failed == nil:
+			failed = err
 		}
-		if err != nil {
-			return moved, fault.At(err, "the increment %s", name)
-		}
-		moved++
 	}
-	return moved, nil
+	return moved, failed
 }
+
+// nameShown is how much of a name that is none an error shows, in bytes.
+const nameShown = 100
 
 // KeepDrained drains a changelog every 5 seconds until a channel is closed, and then once more, for 120 seconds at most. What goes wrong is
 // logged when its reason changes, and never ends it: the agent may come back. It returns when it has ended, and at once when ctx ends.

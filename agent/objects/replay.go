@@ -81,8 +81,7 @@ func (m *Mover) ListChangelog(ctx context.Context, r Replay) ([]Increment, error
 	return m.increments(ctx, r.folder(), r.Before)
 }
 
-// ApplyChangelog has an agent make the changes of a changelog again. NotFound when there is none at the URL; when none is before the cutoff,
-// the agent is sent an empty list, so that it still says which conversation goes on. An agent that applied another number than it was sent is
+// ApplyChangelog has an agent make the changes of a changelog again. When there is none, or none before the cutoff, the agent is sent an empty list, so that it still says which conversation goes on. An agent that applied another number than it was sent is
 // an Unavailable error.
 func (m *Mover) ApplyChangelog(ctx context.Context, e agent.Endpoint, r Replay) (Applied, error) {
 	f, folder := r.form(), r.folder()
@@ -133,9 +132,6 @@ func (m *Mover) increments(ctx context.Context, folder string, before *int64) ([
 	urls, err := m.o.Store.ListAt(ctx, folder)
 	if err != nil {
 		return nil, err
-	}
-	if len(urls) == 0 {
-		return nil, fault.New(fault.NotFound, "there is no changelog at %s", folder)
 	}
 	names := make([]string, len(urls))
 	for i, url := range urls {

@@ -205,8 +205,9 @@ func TestChangelogs(t *testing.T) {
 			if list, err := r.mover.ListChangelog(t.Context(), objects.Replay{ObjectURL: folder}); err != nil || len(list) != 3 || list[2].Sequence != 10 {
 				t.Error(list, err)
 			}
-			_, err = r.mover.ApplyChangelog(t.Context(), r.e, objects.Replay{ObjectURL: r.url("logs/none")})
-			fails(t, err, fault.NotFound, "no changelog")
+			if done, err := r.mover.ApplyChangelog(t.Context(), r.e, objects.Replay{ObjectURL: r.url("logs/none")}); err != nil || done.Count != 0 {
+				t.Error("a changelog into which nothing was written:", done, err)
+			}
 			r.put("logs/agent/readme.txt", "x")
 			_, err = r.mover.ApplyChangelog(t.Context(), r.e, objects.Replay{ObjectURL: folder})
 			fails(t, err, fault.Invalid, "readme.txt")

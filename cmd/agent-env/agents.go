@@ -16,6 +16,9 @@ import (
 	"agentenv/store/object"
 )
 
+// tokenKey is the file in the state folder from which agents' tokens are derived.
+const tokenKey = "agent-tokens.key"
+
 // openAgents makes what the steps on agents act with.
 func openAgents(c *config.Config, s *cli.Services, store object.Store, granted granting, machine *engine.Lazy, log *slog.Logger) (agents.Deps, error) {
 	section, err := c.Sandbox()
@@ -30,7 +33,7 @@ func openAgents(c *config.Config, s *cli.Services, store object.Store, granted g
 		Sandboxes: s.Sandboxes, Artifacts: s.Artifacts, Instances: agent.NewInstances(s.Documents), Client: client,
 		Images:   &deploy.EngineImages{Engine: machine, Artifacts: s.Artifacts, StateRoot: s.StateRoot},
 		Model:    func() (deploy.Model, error) { return c.Model() },
-		Provider: section.AgentDefault, Tokens: deploy.NewTokens(filepath.Join(s.StateRoot, "agent-tokens.key")), Trust: granted.trust, Log: log,
+		Provider: section.AgentDefault, Tokens: deploy.NewTokens(filepath.Join(s.StateRoot, tokenKey)), Trust: granted.trust, Log: log,
 		DockerImage: os.Getenv("AGENT_ENV_AGENT_DOCKER_IMAGE"),
 	})
 	return agents.Deps{Deployer: deployer, Agents: agent.NewDocuments(s.Documents, time.Now, log), Artifacts: s.Artifacts, Client: client,

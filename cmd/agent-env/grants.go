@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"agentenv/agent/deploy"
 	"agentenv/cli"
 	"agentenv/config"
 	"agentenv/fault"
@@ -24,6 +25,15 @@ type granting struct {
 	stores []object.Granting
 	// trust returns the certificates by which containers believe the server of grants; nil where it has none to give.
 	trust func() ([]byte, error)
+}
+
+// lastingKey is the key of grants that a run holds beyond its process: it is derived as agents' tokens are. No sandbox has a NUL in its id, so that no
+// token is given away with it.
+func lastingKey(t deploy.Tokens) func() ([]byte, error) {
+	return func() ([]byte, error) {
+		key, err := t.For("grants\x00")
+		return []byte(key), err
+	}
 }
 
 // openGrants makes the server of grants for the stores on this machine, unless they are off. It listens from the first grant on.
@@ -44,7 +54,7 @@ func openGrants(c *config.Config, s *cli.Services, stores []object.Store, machin
 		return g, fault.New(fault.Invalid, "%s: grants is %v; it must be \"auto\" or \"off\"", choice.Where, v).WithClass("ConfigError")
 	}
 	o := grants.Options{Bind: choice.Config.Str("grant_bind_host"), Advertise: choice.Config.Str("grant_advertise_host"), Dir: filepath.Join(c.StateRoot(), "tls"),
-		Public: grants.PublicAuthorities(), Log: log, Bridge: func(ctx context.Context) (string, error) {
+		Public: grants.PublicAuthorities(), Log: log, Lasting: lastingKey(deploy.NewTokens(filepath.Join(c.StateRoot(), tokenKey))), Bridge: func(ctx context.Context) (string, error) {
 			e, err := machine.Get(ctx)
 			if err != nil {
 				return "", err

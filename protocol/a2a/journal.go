@@ -3,6 +3,7 @@ package a2a
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -59,14 +61,14 @@ type nativeLine struct {
 	Version int             `json:"version"`
 }
 
-var pageName = regexp.MustCompile(`^(\d{12})-.+\.jsonl$`)
+var pageName = regexp.MustCompile(`^(\d{12,18})-.+\.jsonl$`)
 
 // openJournal takes a folder for itself, which is made when it is not there. Conflict when another agent has it.
 func openJournal(dir string, log *slog.Logger) (*journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fault.Wrap(fault.KindOf(err), err, "the journal of the agent in %s", dir)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fault.Wrap(fault.KindOf(err), err, "the journal of the agent in %s", dir)
 	}
@@ -195,6 +197,7 @@ func (p *page) remove() {
 // kept is a task as its file tells of it.
 type kept struct {
 	page   *page
+	number int64
 	lines  []entryLine // but the first
 	task   wire.Task
 	sent   string
@@ -210,7 +213,8 @@ func (j *journal) read() ([]*kept, error) {
 		return nil, fault.Wrap(fault.KindOf(err), err, "the journal of the agent in %s", j.dir)
 	}
 	var out []*kept
-	for _, e := range found { // in the order of their names
+	ids := map[wire.TaskID]bool{}
+	for _, e := range found {
 		m := pageName.FindStringSubmatch(e.Name())
 		if m == nil || !e.Type().IsRegular() {
 			continue
@@ -220,17 +224,23 @@ func (j *journal) read() ([]*kept, error) {
 			continue
 		}
 		j.next = max(j.next, n+1)
-		k := &kept{page: &page{path: filepath.Join(j.dir, e.Name()), log: j.log}}
+		k := &kept{number: n, page: &page{path: filepath.Join(j.dir, e.Name()), log: j.log}}
 		if err := k.read(); err != nil {
 			j.log.Warn("a file of the journal is not read", "file", k.page.path, "error", err)
 			continue
 		}
+		if ids[k.task.ID] {
+			j.log.Warn("a file of the journal is not read", "file", k.page.path, "error", "another one is of the same task")
+			continue
+		}
+		ids[k.task.ID] = true
 		out = append(out, k)
 	}
+	slices.SortStableFunc(out, func(a, b *kept) int { return cmp.Compare(a.number, b.number) })
 	return out, nil
 }
 
-// read reads the file up to a line that was cut off.
+// read reads the file, but for a last line that was cut off. One that is damaged elsewhere is Invalid.
 func (k *kept) read() error {
 	f, err := os.Open(k.page.path)
 	if err != nil {
@@ -244,11 +254,13 @@ func (k *kept) read() error {
 			return err
 		}
 		var l entryLine
-		if err != nil || json.Unmarshal(bytes.TrimSpace(text), &l) != nil {
-			if first {
-				return fault.New(fault.Invalid, "it holds no task")
-			}
+		switch bad := json.Unmarshal(bytes.TrimSpace(text), &l) != nil; {
+		case first && (bad || err != nil):
+			return fault.New(fault.Invalid, "it holds no task")
+		case err != nil: // the end, and a line that was cut off may stand before it
 			return nil
+		case bad:
+			return fault.New(fault.Invalid, "it is damaged after %d bytes", k.whole)
 		}
 		if first {
 			if l.Begun == nil || l.Begun.Task == nil || !strings.HasSuffix(k.page.path, "-"+string(l.Begun.Task.ID)+".jsonl") ||

@@ -191,3 +191,47 @@ func TestJournalThatCannotBe(t *testing.T) {
 		t.Error("a task that is not kept goes unsaid")
 	}
 }
+
+// TestDamagedPages are left as they are, and the agent starts without them.
+func TestDamagedPages(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	p := serve(t, keeping(nil), a2a.Settings{JournalDir: dir})
+	done := p.send(sending{context: "c", text: "x"}).text("id")
+	left := killed(t, dir)
+	page := pages(t, left)[0]
+	whole, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(whole), "\n")
+	lines[2] = "{\"torn\n"
+	damaged := strings.Join(lines, "")
+	for name, text := range map[string]string{page: damaged, filepath.Join(left, "999999999999-x.jsonl"): ""} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := serve(t, keeping(nil), a2a.Settings{JournalDir: left})
+	if got := again.rpc("tasks/get", `{"id":"`+done+`"}`).text("error", "code"); got != "-32001" {
+		t.Error(got)
+	}
+	if text, err := os.ReadFile(page); err != nil || string(text) != damaged || !strings.Contains(again.log.String(), filepath.Base(page)) {
+		t.Errorf("it was changed (%v), or nothing said: %s", err, again.log)
+	}
+	later := again.send(sending{context: "c", text: "y"}).text("id")
+	twice := killed(t, left)
+	for _, name := range pages(t, twice) {
+		if strings.Contains(name, later) {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(twice, "000000000007-"+later+".jsonl"), text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	third := serve(t, keeping(nil), a2a.Settings{JournalDir: twice})
+	third.await(later, "completed")
+}

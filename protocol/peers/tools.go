@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -215,7 +216,7 @@ func (t *Tools) begin(ctx context.Context, in toSend) (Peer, map[string]any, err
 	return p, task, nil
 }
 
-// keep remembers a task; where there are too many, the oldest that has ended is forgotten.
+// keep remembers a task; where there are too many, the oldest that has ended is forgotten, or else the oldest.
 func (t *Tools) keep(id string, p Peer, state string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -223,12 +224,10 @@ func (t *Tools) keep(id string, p Peer, state string) {
 		known.state = state
 		return
 	}
-	for i := 0; len(t.order) >= maxTasks && i < len(t.order); i++ {
-		if old := t.order[i]; terminal(t.tasks[old].state) {
-			delete(t.tasks, old)
-			t.order = append(t.order[:i], t.order[i+1:]...)
-			break
-		}
+	if len(t.order) >= maxTasks {
+		i := max(0, slices.IndexFunc(t.order, func(old string) bool { return terminal(t.tasks[old].state) }))
+		delete(t.tasks, t.order[i])
+		t.order = slices.Delete(t.order, i, i+1)
 	}
 	t.tasks[id] = &started{p, state}
 	t.order = append(t.order, id)
@@ -263,9 +262,12 @@ func (t *Tools) sendMessage(ctx context.Context, in toAwait) (any, error) {
 }
 
 func (t *Tools) startTask(ctx context.Context, in toSend) (any, error) {
-	_, task, err := t.begin(ctx, in)
+	p, task, err := t.begin(ctx, in)
 	if err != nil {
 		return nil, err
+	}
+	if task["id"] == "" { // the peer has answered, and there is no task to read the answer from
+		return t.told(p, task), nil
 	}
 	return map[string]any{"task_id": task["id"], "context_id": task["contextId"], "state": stateOf(task)}, nil
 }

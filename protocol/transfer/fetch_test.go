@@ -1,9 +1,13 @@
 package transfer_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"errors"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"agentenv/protocol/transfer"
@@ -65,5 +69,47 @@ func TestFetch(t *testing.T) {
 		if !errors.As(err, &told) || told.Answered() != code {
 			t.Error(err)
 		}
+	}
+}
+
+// TestEncodedObject has a store give an object with a content encoding: what is kept are the bytes as they came, whatever the grant's headers ask for.
+func TestEncodedObject(t *testing.T) {
+	t.Parallel()
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, err := io.WriteString(z, "hello")
+	must(t, err)
+	must(t, z.Close())
+	want := packed.String()
+	for name, headers := range map[string]map[string]string{"no headers": nil, "headers": {"X-Grant": "hidden"}, "a header that asks for gzip": {"accept-encoding": "gzip"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t)
+			c := s.client(t, transfer.Options{})
+			encoded := func(w http.ResponseWriter, r *http.Request) {
+				if asked := r.Header.Get("Accept-Encoding"); headers["accept-encoding"] == "" && asked != "identity" {
+					t.Errorf("it asks for the encoding %q", asked)
+				}
+				w.Header().Set("Content-Encoding", "gzip")
+				_, _ = io.WriteString(w, want)
+			}
+			s.script = append(s.script, encoded, encoded)
+			o := s.read(1000)
+			o.Read.Headers, o.Size, o.SHA256 = headers, int64(len(want)), sum(want)
+			file := filepath.Join(t.TempDir(), "f")
+			u, err := c.Download(t.Context(), o, file)
+			must(t, err)
+			kept, err := os.ReadFile(file)
+			if err != nil || string(kept) != want || u != (transfer.Uploaded{Size: int64(len(want)), SHA256: sum(want)}) {
+				t.Errorf("downloaded %q, %+v, %v", kept, u, err)
+			}
+			u, err = c.Fetch(t.Context(), o, func(_ string, body io.Reader) error {
+				kept, err = io.ReadAll(body)
+				return err
+			})
+			if err != nil || string(kept) != want || u.Size != int64(len(want)) {
+				t.Errorf("fetched %q, %+v, %v", kept, u, err)
+			}
+		})
 	}
 }

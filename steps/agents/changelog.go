@@ -38,7 +38,8 @@ func (a *deployAgent) recording(ctx context.Context, r *task.Run, ttl time.Durat
 	if err != nil {
 		return nil, err
 	}
-	if len(found) > 0 {
+	// A name that was changed may be another agent's own.
+	if len(found) > 0 || plain(a.name) != a.name {
 		url += "-" + artifact.RandomHex(4)
 	}
 	return &objects.Recording{ObjectURL: url, Lifetime: ttl}, nil
@@ -58,6 +59,9 @@ func (a *deployAgent) startRecording(ctx context.Context, e agent.Endpoint, to o
 	item := doc.Of("agent_name", a.name, "roots", doc.MustFrom(c.Roots), "transfer_mode", byObjects, "object_url", c.ObjectURL)
 	if c.StagingURL != "" {
 		item.Set("staging_max_object_bytes", doc.Int(c.StagingMaxBytes))
+	}
+	if c.GrantPort != 0 {
+		item.Set("grant_port", doc.Int(c.GrantPort))
 	}
 	return item, nil
 }
@@ -81,6 +85,18 @@ func (d Deps) changelog(recorded *doc.Object, name string, e agent.Endpoint) (c 
 		return c, c.StagingURL != ""
 	}
 	return c, false
+}
+
+// resumeRecording has what an agent records of its changes arrive in this process, should an earlier one have begun it.
+func (d Deps) resumeRecording(ctx context.Context, recorded *doc.Object, name string) error {
+	for _, v := range slices.Backward(recorded.Obj("metadata").Arr(changelogs)) {
+		o, _ := v.(*doc.Object)
+		if port, given := o.Int("grant_port"); o.Str("agent_name") == name && given {
+			err := d.Mover.Resume(ctx, objects.Changelog{ObjectURL: o.Str("object_url"), GrantPort: int(port)})
+			return fault.At(err, "the changelog of the agent %q cannot go on", name)
+		}
+	}
+	return nil
 }
 
 // keepDrained brings what an agent stages of its changelog into the store until the function it returns is called, and then once more. It

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"agentenv/agent/deploy"
 	"agentenv/fault"
@@ -97,8 +99,10 @@ func skillWarnings(s *task.Step) (out []string) {
 
 // givenDeploy refuses amounts that are none, and an empty name.
 func givenDeploy(f *doc.Object) error {
-	if f.Str("agent_name") == "" {
+	if name := f.Str("agent_name"); name == "" {
 		return fault.New(fault.Invalid, "agent_name must not be empty")
+	} else if !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fault.New(fault.Invalid, "agent_name %q holds what cannot be printed", name)
 	}
 	for _, key := range []string{"disk_size_gb", "cpu", "memory_mb", "ttl_seconds"} {
 		if v := f.Value(key); v != nil && positive(v) == 0 {
@@ -204,7 +208,10 @@ func (a *deployAgent) settle(ctx context.Context, r *task.Run, live *deploy.Depl
 	hidden := secrets(a.deps.Deployer.Secrets(live.Info.ID))
 	record := doc.Of("agent_name", a.name, "api_url", live.Endpoint.URL, "a2a_url", live.Endpoint.URL, "sandbox_id", live.Info.ID,
 		"sandbox_type", live.Info.Type, "a2a_card", live.Card, "instance_id", live.InstanceID, "role", textOrNull(a.role),
-		"network_policy", deploy.Policy(live.Info).Document(), "on_host", false, "installed_container", nil)
+		"network_policy", nil, "on_host", false, "installed_container", nil)
+	if live.Policy != nil {
+		record.Set("network_policy", live.Policy)
+	}
 	identity, err := a.configure(ctx, r, live.Endpoint, kept)
 	if err != nil {
 		return hidden.error(a.deps.blame(ctx, record, err, false))
@@ -220,11 +227,11 @@ func (a *deployAgent) settle(ctx context.Context, r *task.Run, live *deploy.Depl
 	if err != nil {
 		return hidden.error(a.deps.blame(ctx, record, err, true))
 	}
-	if err := r.AddAgent(record.Set("a2a_card", card)); err != nil {
+	if err := r.AddAgent(record.Set("a2a_card", hidden.value(card))); err != nil {
 		return err
 	}
 	for _, one := range rows {
-		r.Append(one.item, one.list)
+		r.Append(hidden.value(one.item), one.list)
 	}
 	return nil
 }

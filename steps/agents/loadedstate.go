@@ -45,8 +45,12 @@ func (a *deployAgent) begin(ctx context.Context, r *task.Run, ttl time.Duration)
 		if n, given := a.fields.Int(cutoff); given {
 			b.replay.Before = &n
 		}
-		if _, err := a.deps.Mover.ListChangelog(ctx, *b.replay); err != nil {
+		found, err := a.deps.Mover.ListChangelog(ctx, *b.replay)
+		if err != nil {
 			return nil, fault.At(err, "agent_changelog_object_url")
+		}
+		if len(found) == 0 {
+			warn(r, fmt.Sprintf("deploy_agent %q: there is nothing to replay at %s", r.StepID, url))
 		}
 	}
 	if b.source == nil && b.replay == nil && a.target() != "" {
@@ -126,7 +130,7 @@ func (a *deployAgent) restore(ctx context.Context, r *task.Run, e agent.Endpoint
 		if err != nil {
 			return nil, fault.At(err, "load the snapshot %s v%d", b.source.ID(), b.source.Version())
 		}
-		a.landed(r, "loaded the snapshot", into)
+		a.landed(r, e, "loaded the snapshot", into)
 		out = append(out, row{"agent_loaded_snapshots", doc.Of("agent_name", a.name, "context_id", into, "source_artifact_id", b.source.ID(), "source_artifact_version", doc.Int(b.source.Version()))})
 	}
 	if b.replay != nil {
@@ -135,7 +139,7 @@ func (a *deployAgent) restore(ctx context.Context, r *task.Run, e agent.Endpoint
 			return nil, fault.At(err, "replay the changelog %s", b.replay.ObjectURL)
 		}
 		r.Log.Info("changelog replayed", "agent", a.name, "increments", done.Count, "context", done.ContextID)
-		a.landed(r, "replayed the changelog", done.ContextID)
+		a.landed(r, e, "replayed the changelog", done.ContextID)
 		out = append(out, row{"agent_changelog_rewinds", doc.Of("agent_name", a.name, "context_id", textOrNull(done.ContextID), "up_to_tool_call_exclusive", a.fields.Value(cutoff),
 			"transfer_mode", byObjects, "object_url", b.replay.ObjectURL)})
 	}
@@ -150,7 +154,8 @@ func (a *deployAgent) restore(ctx context.Context, r *task.Run, e agent.Endpoint
 }
 
 // landed warns when a conversation does not go on where the step says: prompts there would begin a new one.
-func (a *deployAgent) landed(r *task.Run, did, into string) {
+func (a *deployAgent) landed(r *task.Run, e agent.Endpoint, did, into string) {
+	into = secrets(a.deps.Deployer.Secrets(e.Sandbox)).text(into)
 	if want := a.target(); want != "" && into != want {
 		warn(r, fmt.Sprintf("deploy_agent %q: the agent %q %s, and the conversation goes on as %q, not as %q", r.StepID, a.name, did, into, want))
 	}

@@ -18,7 +18,8 @@ import (
 // peer is who answers the agent between two turns.
 type peer struct {
 	endpoint  agent.Endpoint
-	simulated bool // an agent that plays the user; else a person
+	simulated bool // a deployed agent that plays the user; else a person's endpoint
+	person    bool // it was deployed as a person, who need not answer as a simulated user is told to
 }
 
 // whoAnswers finds the user: the address the step gives, a deployed agent, or the configured address of people.
@@ -30,7 +31,7 @@ func (t *talk) whoAnswers() (*peer, error) {
 	for _, record := range t.r.Agents() {
 		if record.Str("agent_name") == t.user {
 			e, err := t.deps.endpoint(record)
-			return &peer{endpoint: e, simulated: !isHuman(t.r, t.user)}, err
+			return &peer{endpoint: e, simulated: true, person: isHuman(t.r, t.user)}, err
 		}
 	}
 	url, err := humanURL(t.deps.Config, t.r.Instance)
@@ -142,10 +143,13 @@ func (t *talk) cutOff(n int64, why string) {
 }
 
 // simulated reads a simulated user's answer: an object with message and done, as it was told. A text that is no JSON at all is the message itself; JSON
-// of another shape is an error that shows it, since no guess at its meaning is safe.
+// of another shape is an error that shows it, since no guess at its meaning is safe. What a person answers otherwise is the next prompt as it is.
 func (t *talk) simulated(n int64, reply *agent.Reply) (parts []*doc.Object, over bool, err error) {
 	raw := firstText(reply.Parts)
 	a, why := parseAnswer(raw)
+	if t.peer.person && (why != "" || a.message == raw) {
+		return reply.Parts, false, nil
+	}
 	if why != "" {
 		return nil, true, fault.New(fault.Unavailable, "prompt_agent %q: the agent %q, which plays the user, answered turn %d with %s: %s", t.r.StepID, t.user, n, why, cut(raw, quoted))
 	}

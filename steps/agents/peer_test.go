@@ -103,14 +103,20 @@ func TestPersonAnswers(t *testing.T) {
 		step     string
 		env      bool // the address of people is configured
 		name     string
+		answers  string
+		told     string
 	}{
-		"an address":          {nil, `"user_a2a_url":"URL/"`, false, "default-agent"},
-		"the configured":      {nil, `"user_agent_name":"nobody"`, true, "default-agent"},
-		"one that's deployed": {doc.Of("human_agents", []any{doc.Of("agent_name", "human_agent")}), `"timeout_seconds":60`, false, "human_agent"},
+		"an address":     {nil, `"user_a2a_url":"URL/"`, false, "default-agent", `{"message":"x","done":true}`, `hello | {"message":"x","done":true}`},
+		"the configured": {nil, `"user_agent_name":"nobody"`, true, "default-agent", `{"message":"x","done":true}`, `hello | {"message":"x","done":true}`},
+		// One that is deployed may answer as a simulated user does, and need not.
+		"deployed, done":       {doc.Of("human_agents", []any{doc.Of("agent_name", "human_agent")}), `"timeout_seconds":60`, false, "human_agent", `{"message":"x","done":true}`, `hello`},
+		"deployed, goes on":    {doc.Of("human_agents", []any{doc.Of("agent_name", "human_agent")}), `"timeout_seconds":60`, false, "human_agent", `{"message":"x","done":false}`, `hello | x`},
+		"deployed, words":      {doc.Of("human_agents", []any{doc.Of("agent_name", "human_agent")}), `"timeout_seconds":60`, false, "human_agent", `well, 5`, `hello | well, 5`},
+		"deployed, other JSON": {doc.Of("human_agents", []any{doc.Of("agent_name", "human_agent")}), `"timeout_seconds":60`, false, "human_agent", `[5]`, `hello | [5]`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			solver, person := &fake{answer: echoing}, &fake{takes: "output_format,model", answer: script(`{"message":"x","done":true}`)}
+			solver, person := &fake{answer: echoing}, &fake{takes: "output_format,model", answer: script(c.answers)}
 			url := person.start(t)
 			env := map[string]string{}
 			if c.env {
@@ -126,12 +132,11 @@ func TestPersonAnswers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// What a person says is the next prompt as it is.
-			if got := prompts(solver); got != `hello | {"message":"x","done":true}` {
+			if got := prompts(solver); got != c.told {
 				t.Errorf("the agent was told %q", got)
 			}
-			if len(person.got("/ext/agent-config")) != 0 {
-				t.Error("a person was configured")
+			if configured := len(person.got("/ext/agent-config")) != 0; configured != (c.metadata != nil) {
+				t.Errorf("it was configured: %v", configured)
 			}
 		})
 	}
@@ -143,5 +148,46 @@ func TestPersonAnswers(t *testing.T) {
 	}
 	if _, err := r.run(t.Context(), context, `{"id":"ask","type":"prompt_agent","prompt":"hello"}`); err != nil {
 		t.Errorf("one turn needs nobody: %v", err)
+	}
+}
+
+// TestToolCounts adds up what the turns say of the tools they called; a turn that says nothing counts for nothing.
+func TestToolCounts(t *testing.T) {
+	t.Parallel()
+	number := func(n int) map[string]any { return map[string]any{"tool_call_count": n} }
+	for name, c := range map[string]struct {
+		turns []map[string]any // the data part of each, nil = it has none
+		want  any
+	}{
+		"2, none, 3":       {[]map[string]any{number(2), nil, number(3)}, doc.Int(5)},
+		"none at all":      {[]map[string]any{nil, nil, nil}, nil},
+		"the first alone":  {[]map[string]any{number(4), nil, nil}, doc.Int(4)},
+		"the last alone":   {[]map[string]any{nil, nil, number(1)}, doc.Int(1)},
+		"zero":             {[]map[string]any{nil, number(0), nil}, doc.Int(0)},
+		"within the usage": {[]map[string]any{{"usage": number(2)}, {"usage": map[string]any{"input_tokens": 1}}, number(3)}, doc.Int(5)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := 0
+			solver := &fake{answer: func(string) (string, []any) {
+				parts := texts("done")
+				if said := c.turns[n]; said != nil {
+					parts = append(parts, data(said))
+				}
+				n++
+				return "completed", parts
+			}}
+			user := &fake{answer: script(`{"message":"go on","done":false}`)}
+			r := newRig(t, nil)
+			run, err := r.run(t.Context(), deployed(t, nil, map[string]string{"default-agent": solver.start(t), "sim": user.start(t)}),
+				`{"id":"ask","type":"prompt_agent","prompt":"hello","max_conversation_turns":3,"user_agent_name":"sim"}`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			turns := len(solver.got("message/send"))
+			if got := run.PromptResponses()[0].Value("tool_call_count"); turns != len(c.turns) || got != c.want {
+				t.Errorf("after %d turns the count is %v", turns, got)
+			}
+		})
 	}
 }

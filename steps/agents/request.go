@@ -112,7 +112,7 @@ func skillsOf(list []any) ([]skillSource, error) {
 	var out []skillSource
 	for i, v := range list {
 		o, _ := v.(*doc.Object)
-		s := skillSource{name: o.Str("name"), description: o.Str("description"), text: cmp.Or(o.Str("skill_md"), o.Str("content"))}
+		s := skillSource{renames: true, name: o.Str("name"), description: o.Str("description"), text: cmp.Or(o.Str("skill_md"), o.Str("content"))}
 		if s.text == "" {
 			s.url = cmp.Or(o.Str("object_url"), o.Str("skill_s3_url"), o.Str("s3_uri"))
 		}

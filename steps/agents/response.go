@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 
+	"agentenv/protocol/card"
 	"agentenv/store/doc"
 )
 
@@ -50,16 +51,20 @@ func (t *talk) response(err error) *doc.Object {
 			message = last.LastText
 		}
 	}
+	var each any = urls
+	if t.agent.Card.Extension(card.Trajectory) == nil {
+		each = nil
+	}
 	out := doc.Of("prompt_id", t.promptAgent.id, "response", last.LastText, "prompt_text", prompt, "agent_trajectory_file_path", nil,
 		"source_agent_per_turn_prompt_parts", prompts, "tool_call_count", calls, "model", textOrNull(t.model), "error_type", textOrNull(kind),
 		"error_code", textOrNull(last.ErrorCode), "error_message", textOrNull(message), "agent_session_id", last.TaskID, "a2a_context_id", t.context,
 		"agent_name", t.promptAgent.agent, "step_id", t.r.StepID, "structured_output", structured(last.Structured, last.LastText))
 	for _, suffix := range []string{"_object_", "_s3_"} {
-		one, each := "url", "urls"
+		one := "url"
 		if suffix == "_s3_" {
-			one, each = "uri", "uris"
+			one = "uri"
 		}
-		out.Set("agent_trajectory"+suffix+one, trajectory).Set("agent_trajectory"+suffix+"prefix", textOrNull(t.prefix)).Set("target_agent_per_turn_trajectory"+suffix+each, urls)
+		out.Set("agent_trajectory"+suffix+one, trajectory).Set("agent_trajectory"+suffix+"prefix", textOrNull(t.prefix)).Set("target_agent_per_turn_trajectory"+suffix+one+"s", each)
 	}
 	out.Set("response_text", last.Text)
 	if usage != nil {

@@ -41,6 +41,7 @@ type rig struct {
 	notes         []string
 }
 
+// newRig has these environment variables; a name such as "secret:x" is a secret.
 func newRig(t *testing.T, env map[string]string) *rig {
 	t.Helper()
 	dir := t.TempDir()
@@ -68,6 +69,7 @@ func newRig(t *testing.T, env map[string]string) *rig {
 	}
 	r.manager, r.artifacts = manager, artifacts
 	c := config.Load(func(k string) (string, bool) { v, ok := env[k]; return v, ok }, dir)
+	c.SetSecrets(func(name string) (string, bool, error) { v, ok := env["secret:"+name]; return v, ok, nil })
 	client := agent.NewClient(agent.Options{})
 	deployer := deploy.New(deploy.Options{Sandboxes: manager, Artifacts: artifacts, Instances: agent.NewInstances(docs), Client: client, Images: deploytest.Images{},
 		Model: func() (deploy.Model, error) { return c.Model() }, Provider: deploytest.Name, Tokens: deploy.NewTokens(filepath.Join(dir, "tokens.key"))})

@@ -21,6 +21,7 @@ type skillSource struct {
 	name, description string
 	text              string // of the SKILL.md
 	url               string
+	renames           bool // the name is what the agent is to know it by, whatever the SKILL.md says
 	ref               artifact.Ref
 }
 
@@ -143,6 +144,9 @@ func quote(s string) string {
 // fetch reads a skill and checks it, without a look at the agent it is for.
 func (d Deps) fetch(ctx context.Context, s skillSource) (objects.Skill, error) {
 	out, expected, at := objects.Skill{Text: s.text}, s.name, s.url
+	if s.renames {
+		expected = ""
+	}
 	name, description := s.name, s.description
 	if s.ref.ID != "" {
 		k, err := artifact.GetAs[*artifact.Skill](ctx, d.Artifacts, s.ref)

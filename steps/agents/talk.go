@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -76,6 +77,9 @@ func (t *talk) prepare(ctx context.Context) error {
 		return err
 	}
 	if t.agent, err = t.deps.endpoint(t.record); err != nil {
+		return err
+	}
+	if err := t.deps.resumeRecording(ctx, t.r.Context(), t.promptAgent.agent); err != nil {
 		return err
 	}
 	t.hidden = t.secrets()
@@ -281,8 +285,14 @@ func (t *talk) turn(ctx context.Context, parts []*doc.Object) error {
 // secrets are those of the agent and of this run.
 func (t *talk) secrets() secrets {
 	var out secrets
-	if t.agent.Sandbox != "" {
-		out = t.deps.Deployer.Secrets(t.agent.Sandbox)
+	for _, other := range t.r.Agents() { // one may have told another what it knows
+		if box := other.Str("sandbox_id"); box != "" {
+			for _, v := range t.deps.Deployer.Secrets(box) {
+				if !slices.Contains(out, v) {
+					out = append(out, v)
+				}
+			}
+		}
 	}
 	if key, _ := t.r.Override("litellm_api_key").(string); len(key) > len("secret:") {
 		if v, err := t.deps.Config.ResolveText(key); err == nil && v != "" {

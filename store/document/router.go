@@ -170,7 +170,7 @@ func (r *Router) mayWrite(ctx context.Context, coll string, s side, values ...an
 	}
 	for _, v := range values {
 		if p := outward(v, "", store.IsLocal); p != "" {
-			return fault.New(fault.Invalid, "%s: %s holds an id of the private @local namespace, which others who read this store cannot resolve; store this entity under @local/ too", coll, p)
+			return fault.New(fault.Invalid, "%s: %s holds an id of the private @local namespace, which others who read this store cannot resolve; what refers to it must have an id under @local/ as well", coll, p)
 		}
 	}
 	return nil

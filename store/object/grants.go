@@ -32,6 +32,12 @@ type Grants interface {
 	Hint() string
 }
 
+// Resuming are Grants whose permissions to write below a path outlive the process that gave them.
+type Resuming interface {
+	// Resume serves at the port of such a permission's URL, in a later process. Conflict when something else listens there; a second call is a no-op.
+	Resume(ctx context.Context, port int) error
+}
+
 // Granting is one store and the grants it issues; nil = none.
 type Granting struct {
 	Store  Store

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -13,6 +14,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -102,8 +105,9 @@ func TestAgentInItsContainer(t *testing.T) {
 			same(t, k.collected(id+"-out"), kit.Files{"in.txt": "input\n", "secret": "for root alone\n"})
 
 			k.keepsSecret(agent.str("sandbox_id"), p.text())
-			k.otherTask(record, steps{prompt("again", "once more"), onAgent(verify("check", "", "/vault", contains("secret", "root alone"), is("in.txt"))),
-				onAgent(collect("out", "", "/vault", "secret"))})
+			k.otherTask(record, steps{onAgent(load("@local/more", "", "@local/~/echo/in", "/vault/more")), prompt("again", "once more"),
+				onAgent(verify("check", "", "/vault", contains("secret", "root alone"), is("in.txt"), contains("more/in.txt", "input"))),
+				onAgent(collect("out", "", "/vault", "secret", "more/in.txt"))})
 			p.signal(syscall.SIGINT)
 			if code := p.wait(); code != 0 && code != 130 {
 				t.Errorf("exit code %d\n%s", code, p.text())
@@ -151,8 +155,8 @@ func (k *user) otherTask(record doc, task steps) {
 		k.T.Fatal(err)
 	}
 	at := kit.Write(k.T, filepath.Join(k.Home, "other"), kit.Files{"context.json": string(context), "steps.json": string(file)})
-	k.ok("task", "create", "--id", "other", filepath.Join(at, "steps.json"))
-	k.ok("task", "run", "--id", "other", "--context-json", filepath.Join(at, "context.json"), "--output-dir", filepath.Join(at, "out"))
+	k.ok("task", "create", "--id", "@local/other", filepath.Join(at, "steps.json"))
+	k.ok("task", "run", "--id", "@local/other", "--context-json", filepath.Join(at, "context.json"), "--output-dir", filepath.Join(at, "out"))
 	for _, text := range kit.Read(k.T, filepath.Join(at, "out")) {
 		got := parse(k.T, text)
 		if got.str("prompt_responses", 1, "response") != "Echo: once more" || got.num("metadata", "verifications", "check", "score") != 1 ||
@@ -193,14 +197,19 @@ func TestAgentThatDoesNotStart(t *testing.T) {
 	}
 }
 
-// TestModelKeyStaysInTheContainer looks for the configured key in all that is stored, printed and shown of a run whose agent gets it.
+// TestModelKeyStaysInTheContainer looks for the configured key in all that is stored, printed, traced and shown of a run whose agent gets it, and
+// in the command lines of all processes of this machine meanwhile, the engine's and the container's too.
 func TestModelKeyStaysInTheContainer(t *testing.T) {
 	t.Parallel()
-	const key, header = "sk-very-secret-key", "team-very-secret"
+	key, header := "sk-very-secret-"+rand.Text(), "team-very-secret-"+rand.Text()
+	secrets := regexp.MustCompile(key + "|" + header)
 	k := newUser(t)
 	kit.Write(t, k.Home, kit.Files{"agent-env.toml": "[model]\nbase_url = \"http://127.0.0.1:9/v1\"\napi_key = \"env:THE_KEY\"\n[model.headers]\nX-Team = \"env:THE_HEADER\"\n"})
 	k.Env = append(k.Env, "THE_KEY="+key, "THE_HEADER="+header, "AGENT_ENV_CONFIG="+filepath.Join(k.Home, "agent-env.toml"))
-	p := k.start("run", k.bundle("keyed", steps{deployEcho(), prompt("ask", "hello")}, echoFolder(t, "")), "--keep", "--verbose")
+	trace := filepath.Join(t.TempDir(), "trace.json")
+	bundle := k.bundle("keyed", steps{deployEcho(), prompt("ask", "hello")}, echoFolder(t, ""))
+	lines := watchCommandLines(t)
+	p := k.start("--trace", trace, "run", bundle, "--keep", "--verbose")
 	defer p.kill()
 	p.waitFor("Holding 1 sandbox up")
 	held := k.containers()
@@ -222,14 +231,23 @@ func TestModelKeyStaysInTheContainer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := kit.Read(t, k.State).And(kit.Files{"what was printed": p.text(), "the engine's record": string(rest)})
+	all := kit.Read(t, k.State).And(kit.Files{"the engine's record": string(rest)})
+	p.signal(syscall.SIGINT)
+	p.wait()
+	all = all.And(kit.Read(t, k.State).Under("at the end")).And(kit.Files{"what was printed": p.text(), "a command line": lines(), "the trace": kit.Read(t, filepath.Dir(trace))["trace.json"]})
 	for name, text := range all {
-		if strings.Contains(text, key) || strings.Contains(text, header) {
+		if secrets.MatchString(text) {
 			t.Errorf("a secret is in %s", name)
 		}
 	}
-	p.signal(syscall.SIGINT)
-	p.wait()
+	for name, want := range map[string]string{"a command line": trace + " run ", "the trace": "deploy_agent"} {
+		if !strings.Contains(all[name], want) {
+			t.Errorf("there is no %q in %s", want, name)
+		}
+	}
+	if agent := strings.Join(append([]string{c.Container.Path}, c.Container.Args...), " "); !slices.Contains(strings.Split(all["a command line"], "\n"), agent) {
+		t.Errorf("the agent's command %q was not seen", agent)
+	}
 	if left := k.leftovers(); left != "" {
 		t.Errorf("left behind: %s", left)
 	}

@@ -5,12 +5,14 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/moby/moby/client"
 
@@ -128,6 +130,34 @@ func (k *user) processes() []string {
 		}
 	}
 	return out
+}
+
+// watchCommandLines notes the command line of every process of this machine, also of those in containers, until the function that it returns is called,
+// which gives each of them as a line.
+func watchCommandLines(t *testing.T) func() string {
+	seen, stop, done := map[string]bool{}, make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			found, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+			for _, name := range found {
+				args, _ := os.ReadFile(name) // a process that has ended has none
+				seen[strings.ReplaceAll(strings.TrimSuffix(string(args), "\x00"), "\x00", " ")] = true
+			}
+			select {
+			case <-stop:
+				return
+			case <-time.After(25 * time.Millisecond):
+			}
+		}
+	}()
+	end := sync.OnceValue(func() string {
+		close(stop)
+		<-done
+		return strings.Join(slices.Collect(maps.Keys(seen)), "\n")
+	})
+	t.Cleanup(func() { end() })
+	return end
 }
 
 // scripts returns what run_code left in the machine's temporary folder for a sandbox.

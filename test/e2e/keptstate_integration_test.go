@@ -32,6 +32,49 @@ var keeperAgent = sync.OnceValues(func() (string, error) {
 	return string(b), err
 })
 
+// keeperFolder is the agent's folder in a bundle.
+func keeperFolder(program string) kit.Files {
+	return kit.Files{
+		"agents/keeper/keeper":     "+x" + program,
+		"agents/keeper/tmp/.keep":  "",
+		"agents/keeper/agent.toml": modelFree,
+		"agents/keeper/Dockerfile": "FROM scratch\nCOPY keeper /keeper\nCOPY --chown=65532:65532 tmp /tmp\nLABEL agentenv.a2a.auth=bearer\nUSER 65532:65532\nENTRYPOINT [\"/keeper\"]\n",
+	}
+}
+
+// TestChangelogGoesOn in another process, which takes up the run and the agent of one that was killed: the agent still writes by the grant that
+// the first one gave it.
+func TestChangelogGoesOn(t *testing.T) {
+	t.Parallel()
+	program, err := keeperAgent()
+	if err != nil {
+		t.Fatalf("build the keeper: %v\n%s", err, program)
+	}
+	k := newUser(t)
+	url, asked := changing(t, "", "good")
+	ask := func(text string) map[string]any {
+		return map[string]any{"id": text, "type": "prompt_agent", "agent_name": "first", "context_id": "talk", "prompt": text, "prompt_id": text}
+	}
+	dir := k.bundle("goeson", steps{{"id": "deploy", "type": "deploy_agent", "a2a_agent_id": "keeper", "agent_name": "first", "enable_agent_changelog": true}, ask("one"),
+		{"id": "wait", "type": "load_artifact", "agent_name": "first", "urls": []string{url}, "destination_path": "/tmp/in"}, ask("two")}, keeperFolder(program))
+	p := k.start("run", dir, "--sandbox", "local")
+	t.Cleanup(p.kill)
+	p.waitFor("wait (load_artifact)")
+	p.until(func() bool { return asked.Load() > 0 })
+	id := k.Select(`SELECT json_extract(doc, '$.instance_id') FROM docs_task_instances`)[0]
+	p.kill()
+	k.ok("run", "--resume", id)
+	record := k.instance(id)
+	log := record.at("context", "metadata", "agent_changelog", 0)
+	if log.num("grant_port") == 0 || record.str("context", "prompt_responses", 1, "response") != "I heard one, two" {
+		t.Errorf("%s, %s", log, record.at("context", "prompt_responses"))
+	}
+	same(t, kit.Read(t, strings.TrimPrefix(log.str("object_url"), "file://")), kit.Files{"000001.txt": "one", "000002.txt": "two"})
+	if left := k.leftovers(); left != "" && !onlyTmp(k, left) {
+		t.Errorf("left behind: %s", left)
+	}
+}
+
 // TestKeptState has agents in containers go on with the conversation of another one, by its snapshot and by its changelog, with objects that go by
 // grants of the store and by the agents' own staging.
 func TestKeptState(t *testing.T) {
@@ -61,12 +104,7 @@ func TestKeptState(t *testing.T) {
 				map[string]any{"id": "end", "type": "teardown_sandboxes", "agent_names": []string{"first"}, "fail_task_on_error": false},
 				deploy("second", map[string]any{"agent_snapshot_files_artifact_id": "kept", "agent_snapshot_target_context_id": "again"}), ask("second", "again", "three"),
 			}
-			files := kit.Files{
-				"agents/keeper/keeper":     "+x" + program,
-				"agents/keeper/tmp/.keep":  "",
-				"agents/keeper/agent.toml": modelFree,
-				"agents/keeper/Dockerfile": "FROM scratch\nCOPY keeper /keeper\nCOPY --chown=65532:65532 tmp /tmp\nLABEL agentenv.a2a.auth=bearer\nUSER 65532:65532\nENTRYPOINT [\"/keeper\"]\n",
-			}
+			files := keeperFolder(program)
 			runs := func(name string, task steps) doc {
 				s, r := k.summed(k.bundle(name, task, files), "--sandbox", c.target)
 				if r.Code != 0 || len(s.Tasks) != 1 || s.Tasks[0].Class != "passed" || len(s.StillUp) != 0 {

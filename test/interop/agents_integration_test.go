@@ -40,6 +40,34 @@ var pythonKit = sync.OnceValues(func() (string, error) {
 	return dir, os.WriteFile(filepath.Join(dir, "whole"), nil, 0o600)
 })
 
+// onPythonKit writes a bundle with an agent on that library, for a container whose user has no name, may write in /work and not read in /vault,
+// and with more files. It returns the bundle's folder.
+func (u *user) onPythonKit(t *testing.T, id, agent string, more kit.Files) string {
+	t.Helper()
+	dir, err := pythonKit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := engine.Open(t.Context(), engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if _, err := images.PythonSlim(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	bundle := kit.Write(t, filepath.Join(u.Home, "b"), kit.Files{
+		"agent.toml": "[metadata]\ntakes_credentials = false\n",
+		"agent.py":   agent,
+		"Dockerfile": "FROM python:3.12-slim-bookworm\nCOPY site /site\nCOPY agent.py /agent.py\nRUN mkdir -m 777 /work && mkdir -m 700 /vault\nENV PYTHONPATH=/site PYTHONDONTWRITEBYTECODE=1\nUSER 65534:65534\n" +
+			"CMD [\"python3\", \"/agent.py\"]\n",
+	}.Under("agents/"+id).And(more))
+	if err := os.CopyFS(filepath.Join(bundle, "agents", id, "site"), os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	return bundle
+}
+
 // referenceAgent is an agent as its users write them.
 const referenceAgent = `
 from agentenv_protocol.a2a_agent import (
@@ -78,24 +106,8 @@ if __name__ == "__main__":
 // conversation, graded, and files go in and out of its container.
 func TestAnAgentOfTheReference(t *testing.T) {
 	t.Parallel()
-	dir, err := pythonKit()
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := engine.Open(t.Context(), engine.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
-	if _, err := images.PythonSlim(t.Context(), e); err != nil {
-		t.Fatal(err)
-	}
 	u := newUser(t)
-	bundle := kit.Write(t, filepath.Join(u.Home, "b"), kit.Files{
-		"agents/writer/agent.toml": "[metadata]\ntakes_credentials = false\n",
-		"agents/writer/agent.py":   referenceAgent,
-		"agents/writer/Dockerfile": "FROM python:3.12-slim-bookworm\nCOPY site /site\nCOPY agent.py /agent.py\nRUN mkdir -m 777 /work && mkdir -m 700 /vault\nENV PYTHONPATH=/site PYTHONDONTWRITEBYTECODE=1\nUSER 65534:65534\n" +
-			"CMD [\"python3\", \"/agent.py\"]\n",
+	bundle := u.onPythonKit(t, "writer", referenceAgent, kit.Files{
 		"artifacts/in/in.txt": "staged\n",
 		"tasks/t.json": `[
 			{"id":"agent","type":"deploy_agent","a2a_agent_id":"writer","agent_name":"w","system_prompt":"be brief"},
@@ -108,9 +120,6 @@ func TestAnAgentOfTheReference(t *testing.T) {
 			{"id":"bad","type":"prompt_agent","agent_name":"w","prompt_id":"bad","prompt":"fail","fail_task_on_error":false}
 		]`,
 	})
-	if err := os.CopyFS(filepath.Join(bundle, "agents", "writer", "site"), os.DirFS(dir)); err != nil {
-		t.Fatal(err)
-	}
 	r := u.Run(ours, "run", bundle, "--json")
 	record := kit.Parse(t, r.Stdout)
 	for _, verifier := range []int{0, 1} { // the last prompt fails, and the run with it

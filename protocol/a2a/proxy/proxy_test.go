@@ -172,7 +172,7 @@ func TestAWholeTurn(t *testing.T) {
 		t.Errorf("%v", one)
 	}
 	tools := d.call("tools", object{"task_id": task}, 200)["tools"].([]any)
-	if fmt.Sprint(tools[0].(object)["name"], tools[0].(object)["server"], tools[1].(object)["name"], tools[1].(object)["server"]) != "bash<nil>addsums" && len(tools) == 2 {
+	if len(tools) != 2 || fmt.Sprint(tools[0].(object)["name"], tools[0].(object)["server"], tools[1].(object)["name"], tools[1].(object)["server"]) != "bash<nil>addsums" {
 		t.Errorf("%v", tools)
 	}
 	act := object{"task_id": task, "action_id": "1", "action": object{"kind": "bash", "command": "echo 1"}}

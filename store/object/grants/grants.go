@@ -1,10 +1,12 @@
 // Package grants lets others move objects of stores on this machine without access to the stores: it hands out permissions that name one object
-// or one path, end by themselves, and are served over HTTPS by this process. They die with it.
+// or one path, end by themselves, and are served over HTTPS by this process. They die with it, but for permissions to write
+// below a path where there is a key that lasts: a later process takes those up (Resume).
 package grants
 
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/hex"
 	"log/slog"
 	"net"
@@ -38,8 +40,11 @@ type Options struct {
 	Public    []byte        // certificates that containers trust besides ours, as PEM
 	// Bridge returns the address by which containers reach this machine, "" when there is none. nil: none.
 	Bridge func(context.Context) (string, error)
-	Log    *slog.Logger
-	Now    func() time.Time
+	// Lasting returns the key of permissions to write below a path, which is the same in later processes; a secret. nil: they die with the
+	// process as well.
+	Lasting func() ([]byte, error)
+	Log     *slog.Logger
+	Now     func() time.Time
 }
 
 // Server issues grants and serves them. It listens from the first grant on. Safe for concurrent use.
@@ -53,6 +58,8 @@ type Server struct {
 	base     string // https://host:port, "" before the start
 	bound    []string
 	servers  []*http.Server
+	settings *tls.Config
+	ports    map[int]bool // that are listened on
 	serving  sync.WaitGroup
 	isClosed bool
 }
@@ -77,7 +84,7 @@ func New(o Options) (*Server, error) {
 	if o.Lifetime < MinLifetime || o.Lifetime > MaxLifetime {
 		return nil, fault.New(fault.Invalid, "grant_lifetime_seconds is %d; it must be between %d and %d", int(o.Lifetime.Seconds()), int(MinLifetime.Seconds()), int(MaxLifetime.Seconds())).WithClass("ConfigError")
 	}
-	s := &Server{o: o, stores: map[string]object.Store{}}
+	s := &Server{o: o, stores: map[string]object.Store{}, ports: map[int]bool{}}
 	_, _ = rand.Read(s.key[:])
 	return s, nil
 }
@@ -151,11 +158,40 @@ func (g *Grants) one(ctx context.Context, kind string, c claims, lifetime time.D
 	if err != nil {
 		return transfer.Grant{}, err
 	}
+	key := s.key[:]
+	if c.Op == opPost && s.o.Lasting != nil {
+		if key, err = s.o.Lasting(); err != nil {
+			return transfer.Grant{}, err
+		}
+	}
 	ends := s.o.Now().Add(lifetime).Truncate(time.Second)
 	var id [8]byte
 	_, _ = rand.Read(id[:])
 	c.Store, c.Expires, c.ID = g.id, ends.Unix(), hex.EncodeToString(id[:])
-	return transfer.Grant{Kind: kind, URL: base + grantsPath + c.sign(s.key[:]), ExpiresAt: ends.UTC()}, nil
+	return transfer.Grant{Kind: kind, URL: base + grantsPath + c.sign(key), ExpiresAt: ends.UTC()}, nil
+}
+
+// Resume serves at the port of a permission to write below a path that an earlier process gave, beside the port of this one. Conflict when something
+// else listens there. A second call is a no-op.
+func (g *Grants) Resume(ctx context.Context, port int) error {
+	if _, err := g.server.start(ctx); err != nil {
+		return err
+	}
+	return g.server.also(ctx, port)
+}
+
+// verify returns what a token allows.
+func (s *Server) verify(token string) (claims, bool) {
+	c, ok := verify(s.key[:], token, s.o.Now())
+	if ok || s.o.Lasting == nil {
+		return c, ok
+	}
+	key, err := s.o.Lasting()
+	if err != nil {
+		return claims{}, false
+	}
+	c, ok = verify(key, token, s.o.Now())
+	return c, ok && c.Op == opPost
 }
 
 // Trust returns the folder with ca.pem and ca-bundle.pem, by which containers believe the server.

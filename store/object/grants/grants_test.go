@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -311,4 +313,54 @@ func TestWhileWritten(t *testing.T) {
 	}
 	close(stop)
 	<-done
+}
+
+// TestALaterProcess takes up a permission to write below a path that an earlier one gave, and no other.
+func TestALaterProcess(t *testing.T) {
+	t.Parallel()
+	store, err := localfs.New(filepath.Join(t.TempDir(), "objects"))
+	must(t, err)
+	dir := filepath.Join(t.TempDir(), "tls")
+	process := func(key string) (*grants.Server, rig) {
+		server, err := grants.New(grants.Options{Dir: dir, Advertise: "localhost", Bind: "127.0.0.1", Lasting: func() ([]byte, error) { return []byte(key), nil }})
+		must(t, err)
+		t.Cleanup(func() { must(t, server.Close()) })
+		return server, rig{server.Of("store", store), server, store, trusting(t, server), dir}
+	}
+	first, r := process("the key of the state folder")
+	below, ends, err := r.Policy(t.Context(), r.url(t, "log/"), 100, time.Hour)
+	must(t, err)
+	read, err := r.Read(t.Context(), r.url(t, "log/1"), time.Hour)
+	must(t, err)
+	u, err := url.Parse(below.URL)
+	must(t, err)
+	port, err := strconv.Atoi(u.Port())
+	must(t, err)
+	put := func(r rig, name string) error {
+		c := transfer.NewClient(transfer.Options{HTTP: r.http})
+		defer c.Close()
+		return c.Namespace(transfer.NamespaceGrant{RootPath: "log", MaxObjects: 10, MaxObjectBytes: 100, MaxTotal: 1000, ExpiresAt: ends, Write: below}).Put(t.Context(), name, transfer.Bytes([]byte("x")))
+	}
+	must(t, put(r, "000001"))
+	_, busy := process("the key of the state folder")
+	if err := busy.Resume(t.Context(), port); !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), u.Port()) {
+		t.Errorf("while the first one lives: %v", err)
+	}
+	must(t, first.Close())
+	_, other := process("another key")
+	must(t, other.Resume(t.Context(), port))
+	if err := put(other, "000002"); err == nil {
+		t.Error("it is taken up with another key")
+	}
+	must(t, other.server.Close())
+	_, later := process("the key of the state folder")
+	must(t, later.Resume(t.Context(), port))
+	must(t, later.Resume(t.Context(), port))
+	must(t, put(later, "000003"))
+	if got := later.content(t, "log/000003"); got != "x" {
+		t.Error(got)
+	}
+	if status, _, _ := later.do(t, "GET", read.URL, nil); status != 403 {
+		t.Errorf("a permission to read outlived its process: %d", status)
+	}
 }

@@ -28,7 +28,7 @@ func (s *Server) handler() http.Handler {
 			refuse(w, 405, "The method is not served.")
 			return
 		}
-		c, ok := verify(s.key[:], token, s.o.Now())
+		c, ok := s.verify(token)
 		s.mu.Lock()
 		st := s.stores[c.Store]
 		s.mu.Unlock()

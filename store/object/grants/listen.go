@@ -33,22 +33,45 @@ func (s *Server) start(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fault.Wrap(fault.Unavailable, err, "a certificate for the server of grants")
 	}
-	list, err := listen(ctx, hosts)
+	list, err := listen(ctx, hosts, 0)
 	if err != nil {
 		return "", fault.Wrap(fault.Unavailable, err, "the server of grants cannot listen on %v; set grant_bind_host to an address of this machine", hosts)
 	}
-	settings := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
-	for _, l := range list {
-		h := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-			TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
-		s.servers = append(s.servers, h)
-		s.serving.Go(func() { _ = h.Serve(tls.NewListener(l, settings)) })
-		s.bound = append(s.bound, l.Addr().String())
-	}
+	s.settings = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+	s.serve(list)
 	_, port, _ := net.SplitHostPort(list[0].Addr().String())
 	s.base = join(s.o.Advertise, port)
 	s.o.Log.Debug("grants are served", "at", s.base, "listening", s.bound)
 	return s.base, nil
+}
+
+// also listens on one port more.
+func (s *Server) also(ctx context.Context, port int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ports[port] || s.isClosed {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	list, err := listen(ctx, s.hosts(ctx), port)
+	if err != nil {
+		return fault.Wrap(fault.Conflict, err, "port %d, at which a permission of an earlier process is used, cannot be listened on", port)
+	}
+	s.serve(list)
+	return nil
+}
+
+// serve answers on listeners until Close. The lock must be held.
+func (s *Server) serve(list []net.Listener) {
+	for _, l := range list {
+		h := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+			TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
+		s.servers = append(s.servers, h)
+		s.serving.Go(func() { _ = h.Serve(tls.NewListener(l, s.settings)) })
+		s.bound = append(s.bound, l.Addr().String())
+		s.ports[l.Addr().(*net.TCPAddr).Port] = true
+	}
 }
 
 // hosts returns the addresses to listen on.
@@ -71,11 +94,11 @@ func (s *Server) hosts(ctx context.Context) []string {
 	return []string{bridge, loopback}
 }
 
-// listen opens one port on all hosts.
-func listen(ctx context.Context, hosts []string) (list []net.Listener, err error) {
+// listen opens one port on all hosts; 0 = any.
+func listen(ctx context.Context, hosts []string, wanted int) (list []net.Listener, err error) {
 	const tries = 5
 	for range tries {
-		port := 0
+		port := wanted
 		for _, h := range hosts {
 			l, lerr := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(h, strconv.Itoa(port)))
 			if lerr != nil {
