@@ -19,8 +19,9 @@ import (
 	"agentenv/test/kit"
 )
 
-// engineState describes the engine for a comparison before and after: the containers with the user's mark, and every image's name.
-func (k *user) engineState() string {
+// engineState describes the engine for a comparison before and after: the containers with the user's mark, and the images of a bundle, whose name no other
+// test may use: they build images at the same time.
+func (k *user) engineState(bundle string) string {
 	k.T.Helper()
 	r, err := docker(k.T).Client().ImageList(k.T.Context(), client.ImageListOptions{})
 	if err != nil {
@@ -30,7 +31,7 @@ func (k *user) engineState() string {
 	for _, i := range r.Items {
 		out = append(out, i.RepoTags...)
 	}
-	out = slices.DeleteFunc(out, func(tag string) bool { return strings.HasPrefix(tag, "<none>") })
+	out = slices.DeleteFunc(out, func(tag string) bool { return !strings.HasPrefix(tag, "local/"+bundle+"-") })
 	slices.Sort(out)
 	return strings.Join(append(k.containers(), out...), "\n")
 }
@@ -84,10 +85,10 @@ func TestBadBundles(t *testing.T) {
 			if c.env != "" {
 				k.Env = []string{c.env}
 			}
-			dir := filepath.Join(k.Home, "bad")
+			dir := filepath.Join(k.Home, "badinput")
 			kit.Write(t, dir, kit.Files{"tasks/t.json": c.task})
 			kit.Write(t, dir, c.more)
-			before, engine := k.everything(), k.engineState()
+			before, engine := k.everything(), k.engineState("badinput")
 			args := append([]string{"run", dir}, c.args...)
 			if len(c.args) > 0 && c.args[0] == "check" {
 				args = []string{"bundle", "check", dir}
@@ -100,7 +101,7 @@ func TestBadBundles(t *testing.T) {
 			if after := k.everything(); after != before {
 				t.Errorf("something changed:\n%s", cmp.Diff(strings.Split(before, "\n"), strings.Split(after, "\n")))
 			}
-			if after := k.engineState(); c.env == "" && after != engine {
+			if after := k.engineState("badinput"); c.env == "" && after != engine {
 				t.Errorf("the engine changed:\n%s\n---\n%s", engine, after)
 			}
 		})

@@ -65,9 +65,11 @@ func TestDryRun(t *testing.T) {
 	t.Parallel()
 	k := newUser(t)
 	dir := k.several()
-	for _, bundle := range []string{dir, "hello", "container-files"} {
+	// This one has an image to build.
+	image := k.bundle("dry", steps{box("busybox")}, kit.Files{"artifacts/busybox/Dockerfile": "FROM scratch\n"})
+	for _, bundle := range []string{dir, image, "hello", "container-files"} {
 		for _, first := range []string{"before anything ran", "after a run"} {
-			before, engine := k.everything(), k.engineState()
+			before, engine := k.everything(), k.engineState("dry")
 			out := k.ok("run", bundle, "--dry-run")
 			if !strings.Contains(out, "Dry run: nothing is written or run.") || !strings.Contains(out, "Would run:") || strings.Contains(out, "step 1/") {
 				t.Errorf("%s: %s", bundle, out)
@@ -75,7 +77,7 @@ func TestDryRun(t *testing.T) {
 			if after := k.everything(); after != before {
 				t.Errorf("%s, %s: something was written: %s\n---\n%s", bundle, first, before, after)
 			}
-			if after := k.engineState(); after != engine {
+			if after := k.engineState("dry"); after != engine {
 				t.Errorf("%s, %s: the engine changed", bundle, first)
 			}
 			if bundle == dir {
