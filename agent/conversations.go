@@ -159,15 +159,7 @@ func (s *Conversations) NoteAgentTask(ctx context.Context, id, taskID, agentTask
 
 // LeftOpen returns the conversations of a step of a run that are still active: those of an attempt whose process died.
 func (s *Conversations) LeftOpen(ctx context.Context, instance, step string) ([]*Conversation, error) {
-	list, err := s.docs.Query(ctx, collConversations, document.Query{Filter: document.By("task_instance_id", instance, "step_id", step, "status", ConversationActive)})
-	if err != nil {
-		return nil, err
-	}
-	out := make([]*Conversation, len(list))
-	for i, o := range list {
-		out[i] = conversationOf(o)
-	}
-	return out, nil
+	return s.query(ctx, document.Query{Filter: document.By("task_instance_id", instance, "step_id", step, "status", ConversationActive)})
 }
 
 // CancelTask ends a turn that works, without an answer; one that has ended, or is not there, is left as it is. The error is NotFound when there is
@@ -226,8 +218,12 @@ func (s *Conversations) Pending(ctx context.Context, limit int) ([]*Conversation
 	if limit <= 0 {
 		limit = DefaultPending
 	}
-	list, err := s.docs.Query(ctx, collConversations, document.Query{Filter: document.By("pending", true, "status", ConversationActive), Limit: limit,
+	return s.query(ctx, document.Query{Filter: document.By("pending", true, "status", ConversationActive), Limit: limit,
 		Sort: []document.Sort{{Path: "updated_at_utc", Desc: true}}})
+}
+
+func (s *Conversations) query(ctx context.Context, q document.Query) ([]*Conversation, error) {
+	list, err := s.docs.Query(ctx, collConversations, q)
 	if err != nil {
 		return nil, err
 	}

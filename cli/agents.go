@@ -100,7 +100,7 @@ func (a *App) printDocument(o *doc.Object) error {
 	return err
 }
 
-// minuteUTC is how times of instances are written.
+// minuteUTC is how times are written that are told to the minute.
 const minuteUTC = "2006-01-02 15:04 UTC"
 
 // printAgentInstance writes what scripts read of a deployed agent.

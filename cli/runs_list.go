@@ -285,7 +285,7 @@ func minute(stamp string) string {
 	if err != nil {
 		return stamp
 	}
-	return t.UTC().Format("2006-01-02 15:04 UTC")
+	return t.UTC().Format(minuteUTC)
 }
 
 func (l listed) document(s *Services) *doc.Object {

@@ -171,8 +171,8 @@ func (d *doomed) ended() time.Time {
 		note(time.RFC3339Nano, r.Finished)
 	}
 	if d.in != nil {
-		note("2006-01-02 15:04 UTC", d.in.CreatedAt)
-		note("2006-01-02 15:04 UTC", d.in.CompletedAt)
+		note(minuteUTC, d.in.CreatedAt)
+		note(minuteUTC, d.in.CompletedAt)
 		note(time.RFC3339Nano, d.in.Document.Str("ended_at_precise_utc"))
 	}
 	return last
@@ -251,7 +251,7 @@ func (a *App) showDoomed(found []*doomed) error {
 		bytes += d.bytes + d.logBytes
 		ended := "-"
 		if t := d.ended(); !t.IsZero() {
-			ended = t.UTC().Format("2006-01-02 15:04 UTC")
+			ended = t.UTC().Format(minuteUTC)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", d.id, d.status(), ended, d.documents, size(d.bytes), size(d.logBytes))
 	}

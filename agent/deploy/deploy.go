@@ -232,7 +232,7 @@ func (d *Deployer) ready(ctx context.Context, r Request, m sandbox.Machine, env 
 	if err != nil {
 		return nil, err
 	}
-	document = hidden(document, d.Secrets(info.ID)).(*doc.Object)
+	document = Hidden(document, d.Secrets(info.ID)).(*doc.Object)
 	policy := Policy(info).Document()
 	if r.On != nil && info.Policy == nil { // nobody gave it one
 		policy = nil
@@ -256,26 +256,6 @@ func Policy(info sandbox.Info) *sandbox.NetworkPolicy {
 		return info.Policy
 	}
 	return &sandbox.NetworkPolicy{Mode: sandbox.AllowAll}
-}
-
-// hidden returns a value without secrets that an agent put into it.
-func hidden(v any, secrets []string) any {
-	switch v := v.(type) {
-	case string:
-		for _, s := range secrets {
-			v = strings.ReplaceAll(v, s, "***")
-		}
-		return v
-	case []any:
-		for i, x := range v {
-			v[i] = hidden(x, secrets)
-		}
-	case *doc.Object:
-		for _, k := range v.Keys() {
-			v.Set(k, hidden(v.Value(k), secrets))
-		}
-	}
-	return v
 }
 
 func cardDocument(c *card.Card) (*doc.Object, error) {

@@ -128,11 +128,8 @@ const shortest = 6
 
 // hider returns a function that blanks the values of secret variables in a text that an agent wrote.
 func hider(env map[string]string) func(string) string {
-	var pairs []string
-	for _, v := range secretValues(env) {
-		pairs = append(pairs, v, "***")
-	}
-	return strings.NewReplacer(pairs...).Replace
+	values := secretValues(env)
+	return func(text string) string { return HiddenText(text, values) }
 }
 
 // secretValues returns the values of secret variables that are worth hiding.

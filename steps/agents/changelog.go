@@ -66,9 +66,9 @@ func (a *deployAgent) startRecording(ctx context.Context, e agent.Endpoint, to o
 	return item, nil
 }
 
-// changelog returns the changelog that an agent stages, by what a run recorded; ok is false when it stages none. A record of another program
-// holds its URL.
-func (d Deps) changelog(recorded *doc.Object, name string, e agent.Endpoint) (c objects.Changelog, ok bool) {
+// changelog returns what a run recorded of the changelog that an agent writes, zero when there is none. A record of another program holds the URL at
+// which it is staged.
+func (d Deps) changelog(recorded *doc.Object, name string, e agent.Endpoint) (c objects.Changelog) {
 	for _, v := range slices.Backward(recorded.Obj("metadata").Arr(changelogs)) {
 		o, _ := v.(*doc.Object)
 		if o.Str("agent_name") != name {
@@ -76,34 +76,28 @@ func (d Deps) changelog(recorded *doc.Object, name string, e agent.Endpoint) (c 
 		}
 		c = objects.Changelog{ObjectURL: o.Str("object_url"), StagingURL: o.Str("staging_url")}
 		most, staged := o.Int("staging_max_object_bytes")
-		c.StagingMaxBytes = most
+		port, _ := o.Int("grant_port")
+		c.StagingMaxBytes, c.GrantPort = most, int(port)
 		if c.StagingURL == "" && staged && e.Sandbox != "" {
 			if folder, err := d.Deployer.StagingFolder(e.Sandbox); err == nil {
 				c.StagingURL = d.Mover.StagingURL(e, folder)
 			}
 		}
-		return c, c.StagingURL != ""
+		return c
 	}
-	return c, false
+	return c
 }
 
 // resumeRecording has what an agent records of its changes arrive in this process, should an earlier one have begun it.
-func (d Deps) resumeRecording(ctx context.Context, recorded *doc.Object, name string) error {
-	for _, v := range slices.Backward(recorded.Obj("metadata").Arr(changelogs)) {
-		o, _ := v.(*doc.Object)
-		if port, given := o.Int("grant_port"); o.Str("agent_name") == name && given {
-			err := d.Mover.Resume(ctx, objects.Changelog{ObjectURL: o.Str("object_url"), GrantPort: int(port)})
-			return fault.At(err, "the changelog of the agent %q cannot go on", name)
-		}
-	}
-	return nil
+func (d Deps) resumeRecording(ctx context.Context, recorded *doc.Object, name string, e agent.Endpoint) error {
+	return fault.At(d.Mover.Resume(ctx, d.changelog(recorded, name, e)), "the changelog of the agent %q cannot go on", name)
 }
 
 // keepDrained brings what an agent stages of its changelog into the store until the function it returns is called, and then once more. It
 // never fails: what goes wrong is logged.
 func (d Deps) keepDrained(ctx context.Context, r *task.Run, name string, e agent.Endpoint) (end func()) {
-	c, staged := d.changelog(r.Context(), name, e)
-	if !staged {
+	c := d.changelog(r.Context(), name, e)
+	if c.StagingURL == "" {
 		return func() {}
 	}
 	until, done := make(chan struct{}), make(chan struct{})
@@ -130,7 +124,7 @@ func (d Deps) Drain(ctx context.Context, recorded *doc.Object, sandboxID string)
 		if err != nil {
 			continue // nobody knows where it answers
 		}
-		if c, staged := d.changelog(recorded, o.Str("agent_name"), e); staged {
+		if c := d.changelog(recorded, o.Str("agent_name"), e); c.StagingURL != "" {
 			d.Mover.LastDrain(ctx, e, c)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"agentenv/agent"
+	"agentenv/agent/deploy"
 	"agentenv/fault"
 	"agentenv/store/doc"
 	"agentenv/store/object"
@@ -28,12 +29,7 @@ func (s secrets) in(text string) bool {
 }
 
 // text returns a text without the values.
-func (s secrets) text(text string) string {
-	for _, v := range s {
-		text = strings.ReplaceAll(text, v, masked)
-	}
-	return text
-}
+func (s secrets) text(text string) string { return deploy.HiddenText(text, s) }
 
 // error returns an error whose text is without them.
 func (s secrets) error(err error) error {
@@ -43,29 +39,8 @@ func (s secrets) error(err error) error {
 	return &fault.Error{Kind: fault.KindOf(err), Class: fault.ClassOf(err), Msg: s.text(err.Error())}
 }
 
-// value returns a document value without them, itself where it holds none.
-func (s secrets) value(v any) any {
-	switch v := v.(type) {
-	case string:
-		return s.text(v)
-	case []any:
-		out := make([]any, len(v))
-		for i, inner := range v {
-			out[i] = s.value(inner)
-		}
-		return out
-	case *doc.Object:
-		if v == nil {
-			return v
-		}
-		out := doc.Of()
-		for _, k := range v.Keys() {
-			out.Set(s.text(k), s.value(v.Value(k)))
-		}
-		return out
-	}
-	return v
-}
+// value returns a document value without them.
+func (s secrets) value(v any) any { return deploy.Hidden(v, s) }
 
 // reply takes them out of what an agent answered.
 func (s secrets) reply(r *agent.Reply) {

@@ -79,7 +79,7 @@ func (t *talk) prepare(ctx context.Context) error {
 	if t.agent, err = t.deps.endpoint(t.record); err != nil {
 		return err
 	}
-	if err := t.deps.resumeRecording(ctx, t.r.Context(), t.promptAgent.agent); err != nil {
+	if err := t.deps.resumeRecording(ctx, t.r.Context(), t.promptAgent.agent, t.agent); err != nil {
 		return err
 	}
 	t.hidden = t.secrets()
